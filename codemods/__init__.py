@@ -32,6 +32,7 @@ from codemods.rules.training import (
     averaged_handles,
     broadcast_shards,
     clip_grad_norm,
+    freed_handles,
     freed_parameters,
     grad_scaler,
     hand_written_norm,
@@ -41,6 +42,7 @@ from codemods.rules.training import (
     no_sync,
     parameters_after_forward,
     prefixed_names,
+    shared_streams,
     summon_full_params,
 )
 from codemods.rules.wrapping import (
@@ -94,8 +96,10 @@ RULES: tuple[Rule[Any], ...] = (
     shared_steps.RULE,
     dcp_functions.RULE,
     fsdp_units.RULE,
+    freed_handles.RULE,
     freed_parameters.RULE,
     moved_shards.RULE,
+    shared_streams.RULE,
     averaged_handles.RULE,
     checkpoint_format.RULE,
     class_check.RULE,

@@ -46,6 +46,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding
 from codemods.reading.asked_classes import model_of
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute
+from codemods.reading.words import is_name
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     BY_CLASS,
@@ -193,7 +194,17 @@ def _is_internal(attribute: cst.Attribute, ctx: Context) -> bool:
         return False  # told of what it begins with
     if any(isinstance(outer, (cst.Import, cst.ImportFrom)) for outer in ctx.ancestors(attribute)):
         return False
-    return bool(ctx.kinds(owner) - {ModelKind.OTHER}) or not sets_attribute(ctx, attribute.attr.value)
+    held = ctx.kinds(owner)
+    if held - {ModelKind.OTHER}:
+        is_of_handles = attribute.attr.value == "flat_param"  # no module of FSDP1's has it
+        return (ModelKind.FSDP in held and not is_of_handles) or not _is_of_own_class(attribute.attr.value, ctx)
+    return not sets_attribute(ctx, attribute.attr.value)
+
+
+def _is_of_own_class(name: str, ctx: Context) -> bool:
+    """Whether a class of the file sets it on itself (`self.flat_param = torch.cat(…)`)."""
+    stores = [node for where, node in ctx.attributes(name) if where is ctx and is_name(node.value, "self")]
+    return any(isinstance(ctx.parent(node), (cst.AnnAssign, cst.AssignTarget)) for node in stores)
 
 
 def uses_internals(scope: cst.CSTNode, ctx: Context) -> bool:

@@ -59,6 +59,7 @@ from codemods.reading.dcp_format import load_of
 from codemods.reading.enclosing import contains
 from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
+from codemods.reading.optimizers import is_optimizer
 from codemods.reading.saves import is_saved, save_of
 from codemods.reading.state_dict_settings import is_local
 from codemods.tables.names import WRAPPER
@@ -167,8 +168,7 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
     """Whether any of the optimizers that it can be is one of a wrapped model: the way of FSDP may make it anew."""
     for origin in ctx.origins(optimizer):
         made = origin.node
-        name = (origin.file.dotted(made.func) or "") if isinstance(made, cst.Call) else ""
-        if isinstance(made, cst.Call) and name.startswith("torch.optim.") and ".lr_scheduler." not in name:
+        if isinstance(made, cst.Call) and is_optimizer(origin.file, made):
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None

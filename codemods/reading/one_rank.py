@@ -32,7 +32,7 @@ def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether the other ranks do not come here: below `if rank == 0:`, or behind `if rank != 0: return`."""
     for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
-            return isinstance(outer, cst.FunctionDef) and _others_have_left(ctx, outer.body, inner)
+            return False
         if isinstance(outer, cst.If) and inner is outer.body and _is_one_rank(outer.test, ctx):
             return True
         if isinstance(outer, cst.IndentedBlock) and _others_have_left(ctx, outer, inner):
@@ -71,9 +71,28 @@ def is_read_on_first_rank(value: cst.BaseExpression, ctx: Context, has_group: bo
         return not _is_asked_in(holder, _GROUPS if has_group else _LOCAL, ctx)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
         return _is_counted(value, ctx)
-    uses = ctx.uses(assignment) if isinstance(assignment.targets[0].target, cst.Name) else ()
+    uses = _uses_of(assignment, ctx)
     others = [use for use in uses if not isinstance(ctx.parent(use), cst.Del)]
     return bool(uses) and all(is_read_on_first_rank(use, ctx, has_group) for use in others)
+
+
+def _uses_of(assignment: cst.Assign, ctx: Context) -> list[cst.Name]:
+    """The uses of what a value is put into; of a dict that is filled by and by, those that do not fill it."""
+    target = assignment.targets[0].target
+    if isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
+        made = ctx.bound(target.value) or ()
+        holders = [ctx.parent(value) for where, value in made if where.path == ctx.path and isinstance(value, cst.Dict)]
+        uses = [use for holder in holders if isinstance(holder, cst.Assign) for use in ctx.uses(holder)]
+        return [use for use in uses if not _is_filled(use, ctx)] if len(holders) == len(made) else []
+    return list(ctx.uses(assignment)) if isinstance(target, cst.Name) else []
+
+
+def _is_filled(use: cst.Name, ctx: Context) -> bool:
+    """`data["model"] = …`, `data.update(…)`."""
+    holder = ctx.parent(use)
+    if isinstance(holder, cst.Attribute):
+        return holder.attr.value == "update"
+    return isinstance(holder, cst.Subscript) and isinstance(ctx.parent(holder), cst.AssignTarget)
 
 
 def _is_counted(value: cst.BaseExpression, ctx: Context) -> bool:

@@ -76,6 +76,7 @@ NOT_ONE = frozenset(
         "parameters",
         "save",
         "sched",
+        "schedule",
         "scheduler",
         "schedulers",
         "state",

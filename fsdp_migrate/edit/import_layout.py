@@ -22,8 +22,11 @@ Statement = cst.Import | cst.ImportFrom
 class Layout:
     """The import statements of one file, and the edits to them."""
 
-    def __init__(self, tree: Tree, own: Collection[str] = ()) -> None:
-        """`own` are the names that the file finds modules of its project under, `utils` of `from utils import seed`."""
+    def __init__(self, tree: Tree, own: Collection[str] = (), needed_at: int | None = None) -> None:
+        """`own` are the names that the file finds modules of its project under, `utils` of `from utils import seed`.
+
+        `needed_at` is where the top of the file first uses what is added: that is imported above it.
+        """
         self._tree = tree
         self._own = own
         self._edits: list[Edit] = []
@@ -36,13 +39,14 @@ class Layout:
             for line in _leading(tree.module)
             if isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], (cst.Import, cst.ImportFrom))
         ]
+        self._above = [(line, s) for line, s in self._top if needed_at is None or tree.span(line)[0] < needed_at]
 
     def is_top_level(self, statement: Statement) -> bool:
         return any(statement is found for _, found in self._top)
 
     def homes_of(self, module: str) -> list[cst.ImportFrom]:
-        """The statements at the top of the file that import names from this module."""
-        found = [each for _, each in self._top if isinstance(each, cst.ImportFrom)]
+        """The statements at the top of the file that import names from this module, and can take what is added."""
+        found = [each for _, each in self._above if isinstance(each, cst.ImportFrom)]
         return [each for each in found if not isinstance(each.names, cst.ImportStar) and _full_module(each) == module]
 
     def change(self, statement: Statement, gone: Sequence[cst.ImportAlias], added: Sequence[Import]) -> None:
@@ -72,10 +76,10 @@ class Layout:
 
     def optional(self, root: str) -> Statement | None:
         """The last statement of a `try:` that alone imports from a library, which may not be there."""
-        if any(_root(statement) == root for _, statement in self._top):
+        if any(root_of(statement) == root for _, statement in self._top):
             return None
         statements: list[Statement] = [*self._tree.nodes(cst.Import), *self._tree.nodes(cst.ImportFrom)]
-        guarded = [each for each in statements if _root(each) == root and self.is_guarded(each)]
+        guarded = [each for each in statements if root_of(each) == root and self.is_guarded(each)]
         return max(guarded, key=self._tree.span, default=None)
 
     def put_before(self, statement: Statement, items: Sequence[Import], behind: bool = False) -> None:
@@ -268,23 +272,23 @@ class Layout:
         dots = len(item.module) - len(item.module.lstrip("."))
         new = _Key(dots, bool(item.name), item.module.lower())
         by_kind = _by_kind(new)
-        if not self._top:
+        if not self._above:
             above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
             return self._after_docstring(), "", "\n\n" if above_definition else "\n", by_kind
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
         # The support module is the project's own, also where nothing else of its package is imported.
-        is_own = item.module.split(".")[-1] == SUPPORT and all(_root(s) != root for _, s in self._top)
+        is_own = item.module.split(".")[-1] == SUPPORT and all(root_of(s) != root for _, s in self._above)
         level = _OWN if is_own else self._group(root)
-        group = [(line, s) for line, s in self._top if self._group(_root(s)) == level]
+        group = [(line, s) for line, s in self._above if self._group(root_of(s)) == level]
         if not group:
-            later = [line for line, s in self._top if self._group(_root(s)) > level]
+            later = [line for line, s in self._above if self._group(root_of(s)) > level]
             if later:
                 return tree.line_start(tree.span(later[0])[0]), "", "\n", by_kind
-            end = tree.line_end(tree.span(self._top[-1][0])[1] - 1)
+            end = tree.line_end(tree.span(self._above[-1][0])[1] - 1)
             return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else "", by_kind
         keys = [_key(statement) for _, statement in group]
         order = next((order for order in (_by_kind, _by_module) if _is_sorted(list(map(order, keys)))), None)
-        among = group if order else [(line, s) for line, s in group if _root(s) == root] or group
+        among = group if order else [(line, s) for line, s in group if root_of(s) == root] or group
         key = (order or _by_kind)(new)
         for line, statement in among:
             if (order or _by_kind)(_key(statement)) > key or _is_of_later_name(statement, item):
@@ -377,7 +381,7 @@ def _full_module(statement: Statement) -> str:
     return dots + _module(statement)
 
 
-def _root(statement: Statement) -> str:
+def root_of(statement: Statement) -> str:
     if isinstance(statement, cst.ImportFrom) and statement.relative:
         return "."
     return _module(statement).split(".")[0]

@@ -21,7 +21,7 @@ from ..pyanalysis.flow import reaching
 from ..pyanalysis.scopes import Scope
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
-from .import_layout import Layout, Statement
+from .import_layout import Layout, Statement, root_of
 
 
 def is_vocabulary(name: str) -> bool:
@@ -234,8 +234,10 @@ def _inside_functions(
     if any(layout.is_top_level(statement) for statement in removals):
         return found
     homes: dict[Import, list[Statement | None]] = {}
+    is_put_off = puts_off_torch(tree)
     for item in additions:
-        if item.name and _is_for_fsdp(item) and not layout.homes_of(item.module):
+        is_torchs = _is_for_fsdp(item) or (is_put_off and item.module.startswith("torch."))
+        if item.name and is_torchs and not layout.homes_of(item.module):
             uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
             uses = [name for name in uses if tree.scope_of[name].lookup(item.local) in (None, tree.scope)]
             homes[item] = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
@@ -255,6 +257,20 @@ def _reaches(tree: Tree, statement: Statement, use: cst.Name) -> bool:
     return inside and tree.order[statement] < tree.order[use] and tree.contains(block, use)
 
 
+def puts_off_torch(tree: Tree) -> bool:
+    """Whether a file imports torch in functions alone: it can be loaded where there is none, to start the program."""
+    statements: list[Statement] = [*tree.nodes(cst.Import), *tree.nodes(cst.ImportFrom)]
+    scopes = [tree.scope_of[each] for each in statements if root_of(each) == "torch"]
+    return bool(scopes) and tree.scope not in scopes
+
+
+def _needed_at(tree: Tree, additions: Iterable[Import]) -> int | None:
+    """Where the top of the file itself, and no function, first uses something that is added."""
+    names = {item.local.split(".")[0] for item in additions}
+    uses = [name for name in tree.nodes(cst.Name) if name.value in names and _is_use(tree, name)]
+    return min((tree.span(use)[0] for use in uses if tree.scope_of[use] is tree.scope), default=None)
+
+
 def _keeps_names(statement: cst.ImportFrom, removals: Mapping[Statement, list[cst.ImportAlias]]) -> bool:
     """Whether something is left of a statement that names are taken out of."""
     names = () if isinstance(statement.names, cst.ImportStar) else statement.names
@@ -269,7 +285,7 @@ def _write(
     otherwise: str = "",
     own: Collection[str] = (),
 ) -> str:
-    layout = Layout(tree, own)
+    layout = Layout(tree, own, _needed_at(tree, additions))
     names: dict[str, list[Import]] = {}
     if otherwise:
         layout.insert([item for item in additions if item.module == support_module], otherwise)
@@ -294,7 +310,7 @@ def _write(
     for statement, gone in removals.items():
         module = dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
         kept = [other for other in layout.homes_of(module) if _keeps_names(other, removals)]
-        is_home = layout.is_top_level(statement) and (statement in kept or not kept)
+        is_home = statement in (kept or layout.homes_of(module))
         taken = names.pop(module, []) if is_home else []
         here = inside.get(statement, [])
         layout.put_before(statement, [item for item in here if item.module != module])

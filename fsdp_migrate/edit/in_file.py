@@ -16,7 +16,7 @@ from codemods.tables.names import CONFIGS, PACKAGE
 from .. import support
 from ..pyanalysis.scopes import Binds
 from ..pyanalysis.tree import Tree
-from .imports import Tidied, is_bound, is_vocabulary
+from .imports import Tidied, is_bound, is_vocabulary, puts_off_torch
 from .quotes import are_single, in_single_quotes
 
 _LINES = 40
@@ -63,6 +63,8 @@ def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_som
     another program of the run: it takes all but what belongs to the wrap. With `or_some` it is there for what several
     files of this program need: then the short ones do not follow the long ones there.
     """
+    if puts_off_torch(tidied.before):
+        return None  # what they need would be imported at the top
     tree, asked = tidied.tree, _movable(tidied, elsewhere)
     own = _short(asked, asked.keys(), _SHORT, or_some=False)
     if not own:

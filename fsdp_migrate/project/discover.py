@@ -17,8 +17,10 @@ from pathlib import Path
 from .git import listed
 from .imports import real
 
-NEVER_OURS = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", "site-packages", "dist-packages"})
-"""Folders that hold other people's code wherever they are."""
+NEVER_OURS = frozenset(
+    {".git", ".hg", ".ipynb_checkpoints", ".svn", "__pycache__", "node_modules", "site-packages", "dist-packages"}
+)
+"""Folders that hold other people's code wherever they are, or an editor's copies of old code."""
 USUALLY_IGNORED = NEVER_OURS | {".venv", "venv", ".tox", ".nox", ".eggs", "__pypackages__", "build", "dist"}
 """What a gitignore would say, for trees that have none."""
 

@@ -902,10 +902,24 @@ loop(
     class Parts(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first, self.second = Block(8), Block(8)
+            self.first, self.second = Block(8), Outer(8)
 
         def run(self, x):
             return self.second(self.first(x))
+
+
+    class Outer(Block):
+        def __init__(self, width):
+            super().__init__(width)
+            self.inner = Inner(width)
+
+        def forward(self, x):
+            return self.inner(super().forward(x).float() / 3)
+
+
+    class Inner(Block):  # inside of a unit, whose inputs are not cast
+        def forward(self, x):
+            return x + super().forward(x.bfloat16())
     """,
     levels="rewritten review",
 )

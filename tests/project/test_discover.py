@@ -44,7 +44,7 @@ def test_the_order_is_fixed(tmp_path: Path) -> None:
 
 def test_folders_that_are_nobodys_code(tmp_path: Path) -> None:
     fill(tmp_path, "train.py", ".venv/x.py", "venv/x.py", "node_modules/x.py", "__pycache__/x.py", "build/x.py")
-    fill(tmp_path, "lib/site-packages/x.py", ".git/x.py", "env/lib/x.py")
+    fill(tmp_path, "lib/site-packages/x.py", ".git/x.py", "env/lib/x.py", "a/.ipynb_checkpoints/x-checkpoint.py")
     (tmp_path / "env" / "pyvenv.cfg").touch()
     assert found(tmp_path) == ["train.py"]
 

@@ -694,6 +694,26 @@ def test_splat_that_is_updated_under_another_condition() -> None:
     assert "    ema = shard_model(net, **settings)\n" in rewrite(head + text).text
 
 
+def test_an_update_of_which_nothing_is_left_goes() -> None:
+    text = """\
+def settings_for(lora):
+    settings = {"limit_all_gathers": True}
+    if lora:
+        settings.update({
+            "use_orig_params": True,
+        })
+    return settings
+
+
+def wrap(model):
+    settings = settings_for(True)
+    return FSDP(model, **settings)
+"""
+    assert "def settings_for():\n    settings = {}\n    return settings\n" in rewrite(HEAD + text).text
+    said = text.replace('            "use', '            # peft asks for it\n            "use')
+    assert "# peft asks for it" in rewrite(HEAD + said).text
+
+
 def test_splat_that_is_updated_for_the_next_turn() -> None:
     text = """\
 def wrap(models):

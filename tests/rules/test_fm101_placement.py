@@ -780,6 +780,30 @@ def test_offload_that_something_else_reads_is_read_at_run_time() -> None:
     assert "CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()" in result.text
 
 
+def test_offload_that_a_function_chooses_is_chosen_there() -> None:
+    before = """
+        from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+        def choose(wanted):
+            if wanted:
+                return CPUOffload(wanted)
+            return None
+
+
+        def wrap(model, wanted):
+            offload = choose(wanted)
+            return FSDP(model, cpu_offload=offload)
+        """
+    text = rewrite(code(before)).text
+    assert "        return CPUOffloadPolicy() if wanted else OffloadPolicy()\n    return OffloadPolicy()\n" in text
+    assert "    offload_policy = choose(wanted)\n    return fully_shard(model, offload_policy=offload_policy)\n" in text
+    read = code(before) + "\n\ndef tell(log, wanted):\n    log(choose(wanted).offload_params)\n"
+    text = rewrite(read).text
+    assert "    if wanted:\n        return CPUOffload(wanted)\n    return None\n" in text
+    assert "offload_policy = CPUOffloadPolicy() if offload and offload.offload_params else OffloadPolicy()" in text
+
+
 def test_a_choice_of_settings_goes_with_the_call_that_took_it() -> None:
     text = (
         "from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP\n\n\n"

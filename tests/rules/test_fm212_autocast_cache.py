@@ -357,3 +357,30 @@ def test_precision_by_the_same_setting() -> None:
     assert "cache_enabled=False" in rewrite(train(BY_KEY, given % "torch.float32")).text
     other = (given % "torch.bfloat16").replace("x.precision", "x.amp")
     assert "cache_enabled=False" in rewrite(train(BY_KEY, other)).text
+
+
+KEPT = {
+    "an attribute": ("self.amp = torch.autocast('cuda'%s) if x else Kept(x)", "kept.amp", "Kept(1)"),
+    "a property": (
+        "pass\n\n    @property\n    def amp(self):\n        return torch.autocast('cuda'%s)",
+        "kept.amp",
+        "Kept(1)",
+    ),
+    "a method": ("pass\n\n    def amp(self):\n        return torch.autocast('cuda'%s)", "kept.amp()", "Kept(1)"),
+    "an argument": ("self.amp = torch.autocast('cuda'%s)", "kept", "Kept(1).amp"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_context_that_another_file_enters(name: str) -> None:
+    made, entered, given = KEPT[name]
+    files = {
+        "kept.py": f"import torch\n\n\nclass Kept:\n    def __init__(self, x):\n        {made}\n",
+        "step.py": f"def step(net, kept, x):\n    with {entered}:\n        (net(x) + net(-x)).backward()\n",
+        "train.py": f"{HEAD}from kept import Kept\nfrom step import step\n\n\ndef train(net, x):\n"
+        f"    step(FSDP(net), {given}, x)\n",
+    }
+    after = rewrite_files({path: text.replace("%s", "") for path, text in files.items()}).after
+    assert after["kept.py"] == files["kept.py"].replace("%s", ", cache_enabled=False")
+    found = rewrite_files({path: text.replace("%s", ", cache_enabled=True") for path, text in files.items()}).findings
+    assert [(f.path.name, f.level) for f in found if f.rule == "FM212"] == [("step.py", Level.MANUAL)]

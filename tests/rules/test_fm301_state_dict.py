@@ -97,6 +97,14 @@ def test_one_rank_alone_that_gathers_waits_for_the_others(head: str, kind: str, 
     assert {finding.level for finding in result.findings if finding.rule == "FM301"} == {level}
 
 
+def test_ranks_that_leave_behind_the_read_have_read() -> None:
+    for put, filled in (("state", ""), ("state['model']", "    state = {}\n    state.update(x)\n")):
+        read = f"    with {FULL}:\n        {put} = model.state_dict()\n"
+        result = rewrite(f"{HEAD}{filled}{read}    if rank > 0:\n        return\n    torch.save(state, path)\n")
+        assert {finding.level for finding in result.findings if finding.rule == "FM301"} == {Level.REWRITTEN}
+        assert "get_model_state_dict(" in result.text
+
+
 def test_sharded_state_dict_needs_no_options() -> None:
     head = "    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig()):\n"
     inside = "        s = {'model': model.state_dict()}\n        model.load_state_dict(s['model'])\n"

@@ -38,6 +38,9 @@ STAYS = [
     "    torch.save(optimizer.state_dict() if not state.fsdp else {}, path)\n",
     "    if state.use_ddp:\n        torch.save({'optimizer': optimizer.state_dict()}, path)\n",
     "    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)\n    torch.save(scheduler.state_dict(), path)\n",
+    "    from transformers.optimization import get_cosine_schedule_with_warmup\n    from torch.optim import AdamW\n"
+    "    rate = get_cosine_schedule_with_warmup(AdamW(model.parameters()), 1, 9)\n"
+    "    torch.save(rate.state_dict(), path)\n",
     "    saved = {'optimizer': optimizer.state_dict()}\n    optimizer.load_state_dict(saved['optimizer'])\n",
     "    state = dict(optim=optimizer.state_dict())\n    torch.distributed.checkpoint.save(state, path)\n",
     "    return {'optimizer': optimizer.state_dict()}\n",
@@ -71,6 +74,10 @@ BY_IDS = [
     "    groups = [{'params': [p for n, p in model.named_parameters() if 'norm' in n]}]\n"
     "    optimizer = torch.optim.SGD(params=groups)\n    torch.save(optimizer.state_dict(), path)\n",
     "    optimizer = torch.optim.SGD(model.get_head().parameters())\n    torch.save(optimizer.state_dict(), path)\n",
+    "    optimizer = Muon(model.parameters())\n    torch.save(optimizer.state_dict(), path)\n\n\n"
+    "class Muon(torch.optim.Optimizer):\n    pass\n",
+    "    from apex.optimizers import FusedLAMB\n    optimizer = FusedLAMB(model.parameters())\n"
+    "    torch.save(optimizer.state_dict(), path)\n",
     "    groups = []\n    for block in model.blocks:\n        own = list(block.parameters())\n"
     "        groups.append({'params': own})\n    optimizer = torch.optim.SGD(groups)\n"
     "    torch.save(optimizer.state_dict(), path)\n",

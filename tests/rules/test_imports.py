@@ -448,6 +448,32 @@ def test_module_that_the_top_imports_anyway_is_not_put_off() -> None:
     )
 
 
+def test_file_that_puts_off_torch_still_does() -> None:
+    text = code(
+        """
+        import launcher
+
+
+        def worker(rank, net):
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import MixedPrecision, StateDictType
+
+            mixed = MixedPrecision(param_dtype=torch.bfloat16)
+            model = FSDP(net, mixed_precision=mixed)
+            model(rank).sum().backward()
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                torch.save(model.state_dict(), "model.pt")
+
+
+        launcher.run(worker)
+        """
+    )
+    after = rewrite(text).text
+    assert "get_model_state_dict" in after
+    assert after.startswith("import launcher\n\n\ndef worker")
+
+
 def test_import_that_is_needed_outside_too_goes_to_the_top() -> None:
     check_transformed(
         """
@@ -757,3 +783,29 @@ def test_a_module_under_two_names() -> None:
             return dist, model.clip_grad_norm_(1.0, norm_type=flag)
     """
     assert "import torch.distributed as dist\nimport torch.distributed as fsdp2_dist\n" in rewrite(code(text)).text
+
+
+@pytest.mark.parametrize("below", ["ShardingStrategy", "FullyShardedDataParallel, ShardingStrategy"])
+def test_what_the_top_of_a_file_uses_is_imported_above_it(below: str) -> None:
+    text = code(
+        f"""
+        import torch
+        from torch.distributed.fsdp import MixedPrecision
+
+        PRECISION = MixedPrecision(param_dtype=torch.bfloat16)
+
+        from torch.distributed.fsdp import {below}
+
+
+        def wrap(net):
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            return FSDP(net, mixed_precision=PRECISION)
+
+
+        def strategy(name):
+            return ShardingStrategy[name]
+        """
+    )
+    naming = [line for line in rewrite(text).text.splitlines() if "MixedPrecisionPolicy" in line]
+    assert [line.split()[0] for line in naming] == ["from", "PRECISION"]

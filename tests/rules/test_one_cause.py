@@ -86,6 +86,34 @@ def test_an_attribute_that_a_class_of_the_program_has() -> None:
     assert told(text) == []
 
 
+def test_an_attribute_that_the_classes_of_the_file_have() -> None:
+    text = """
+        import torch
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Rotated(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.flat_param = torch.cat([p.detach().reshape(-1) for p in inner.parameters()])
+
+
+        def rotate(module, buffer):
+            module.flat_param.data.copy_(buffer)
+
+
+        def build(net):
+            return FSDP(net)
+    """
+    assert told(text) == []
+    seen = "        module.flat_param.data.copy_(buffer)"
+    wrapped = text.replace(seen, f"        module = FSDP(module)\n    {seen}")
+    assert told(wrapped) == []
+    assert told(wrapped.replace("flat_param", "_local_shard")) == [("FM401", 14)]
+    assert told(text.replace("self.flat_param =", "inner.flat_param =")) == [("FM401", 9)]
+
+
 def test_an_annotated_attribute_is_the_programs_own() -> None:
     text = """
         import torch.distributed as dist

@@ -67,6 +67,7 @@ from codemods.reading.forwards import is_without_grad, model_of_forward
 from codemods.reading.frozen import is_frozen
 from codemods.reading.one_process import has_no_group
 from codemods.reading.precision import is_low
+from codemods.reading.words import last_name
 
 CODE = "FM212"
 
@@ -99,9 +100,68 @@ class _Forward:
     """The conditions on the way to it, and whether they hold."""
 
 
-def fix(node: cst.With | cst.FunctionDef, ctx: PlannedContext) -> Fix | None:
+def fix(node: cst.With | cst.FunctionDef | cst.Call, ctx: PlannedContext) -> Fix | None:
     if not ctx.plan.wraps or not ctx.mentions("autocast"):
         return None
+    if not isinstance(node, cst.Call):
+        return _around(node, ctx)
+    blocks = _entered_elsewhere(node, ctx) if _is_autocast(node.func, ctx) else ()
+    found = [told for where, block in blocks if (told := _around(block, where)) is not None]
+    return max(found, key=_is_manual, default=None)
+
+
+def _is_manual(told: Fix) -> bool:
+    return any(each.level is Level.MANUAL for _, there in told.elsewhere for each in there.findings)
+
+
+def _entered_elsewhere(autocast: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.With]]:
+    """The blocks of other files that enter it where it is kept: in `self.amp`, in what a function returns."""
+    waiting, seen = _names_of(autocast, ctx), set[str]()
+    while waiting:
+        name = waiting.pop()
+        reads = [] if name in seen else list(ctx.reading(name, autocast))
+        seen.add(name)
+        for where, read in [*reads, *_calls_around(autocast, ctx)]:
+            holder = where.parent(read)
+            outer = where.parent(holder) if holder is not None else None
+            if isinstance(holder, cst.WithItem) and isinstance(outer, cst.With) and where.path != ctx.path:
+                yield where, outer
+            elif isinstance(holder, cst.Arg) and isinstance(outer, cst.Call):
+                waiting += _parameters(holder, outer, where)
+
+
+def _names_of(autocast: cst.Call, ctx: Context) -> list[str]:
+    """`amp` of `self.amp = autocast(…) if x else y`, and of `def amp(self): return autocast(…)`."""
+    for outer in ctx.ancestors(autocast):
+        if isinstance(outer, cst.Assign):
+            return [last_name(target.target) for target in outer.targets]
+        if isinstance(outer, cst.FunctionDef):
+            return [outer.name.value]
+        if isinstance(outer, (cst.WithItem, cst.Lambda, cst.ClassDef)):
+            break
+    return []
+
+
+def _calls_around(autocast: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+    """The calls of the function that returns it."""
+    if any(isinstance(outer, cst.Return) for outer in ctx.ancestors(autocast)):
+        yield from ctx.callers(autocast)
+
+
+def _parameters(argument: cst.Arg, call: cst.Call, ctx: Context) -> list[str]:
+    """What the functions that a call runs call the argument."""
+    if argument.keyword is not None:
+        return [argument.keyword.value]
+    found = []
+    for where, function in ctx.runs(call):
+        names = [parameter.name.value for parameter in function.params.params]
+        names = names[1:] if isinstance(where.scope(function), cst.ClassDef) else names
+        found += names[call.args.index(argument) :][:1]
+    return found
+
+
+def _around(node: cst.With | cst.FunctionDef, ctx: Context) -> Fix | None:
+    """What becomes of a block whose context is an autocast, or may be one, around forwards of a wrapped model."""
     given = node.items if isinstance(node, cst.With) else node.decorators
     for context in (each.item if isinstance(each, cst.WithItem) else each.decorator for each in given):
         autocasts, is_followed = _autocasts(context, ctx)
@@ -112,9 +172,10 @@ def fix(node: cst.With | cst.FunctionDef, ctx: PlannedContext) -> Fix | None:
         written = _written(casting) if is_followed else None
         if written is not None:
             return written
-        if _use_kept_casts(forwards, node, ctx):
-            return Fix(findings=[finding(CODE, Level.MANUAL, ctx, context, _NOT_WRITTEN, _HINT)])
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, context, _MEMORY, _MEMORY_HINT)])
+        trains_otherwise = _use_kept_casts(forwards, node, ctx)
+        told = (Level.MANUAL, _NOT_WRITTEN, _HINT) if trains_otherwise else (Level.REVIEW, _MEMORY, _MEMORY_HINT)
+        level, message, hint = told
+        return Fix(elsewhere=[(ctx, Fix(findings=[finding(CODE, level, ctx, context, message, hint)]))])
     return None
 
 
@@ -162,6 +223,8 @@ def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Co
             found.append((origin.file, made))
         elif origin.file.dotted(made.func) is None:
             stored = [(o.file, o.node) for o in origin.file.origins(made.func)]
+            if stored and all(isinstance(node, cst.ClassDef) for _, node in stored):
+                continue  # `NullCtx()` of the program's own
             if not all(_is_autocast(_called(node), where) for where, node in stored):
                 return [], not is_like
             found += [(where, node) if isinstance(node, cst.Call) else (origin.file, made) for where, node in stored]
@@ -280,6 +343,6 @@ def _share_casts(one: _Forward, other: _Forward) -> bool:
     return any(origin.node in made for origin in other.file.origins(other.model))
 
 
-RULE: Rule[cst.With | cst.FunctionDef] = Rule(
-    CODE, "autocast-cache", __doc__, nodes=(cst.With, cst.FunctionDef), fix=fix, methods=("autocast",)
+RULE: Rule[cst.With | cst.FunctionDef | cst.Call] = Rule(
+    CODE, "autocast-cache", __doc__, nodes=(cst.With, cst.FunctionDef, cst.Call), fix=fix, methods=("autocast",)
 )

@@ -35,8 +35,9 @@ def step(net, loss):
 
 The same way is taken. `getattr` becomes the support module's function for this model. Where `no_sync` is looked up on
 what may be another model too, or with a default other than None, the model is asked for its class first, and any other
-answers as before. Where another method is looked up on such a model, or what is looked up has no counterpart (the
-wrapper's state-dict methods, handles and flat parameters), the place is reported, and raises.
+answers as before. `_streams` of a model that may lack it (`getattr(model, "_streams", None)`) only orders its work:
+that stays. Where another method is looked up on such a model, or what is looked up has no counterpart (the wrapper's
+state-dict methods, handles and flat parameters), the place is reported, and raises.
 
 ## References
 
@@ -67,7 +68,7 @@ from codemods.reading.call_layout import either
 from codemods.reading.clipping import any_clipper, is_clipped_otherwise
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
-from codemods.reading.words import last_name, words
+from codemods.reading.words import is_name, last_name, words
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 
 CODE = "FM205"
@@ -75,6 +76,7 @@ CODE = "FM205"
 _MESSAGE = "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it"
 _HINT = "ask isinstance(model, FSDPModule) instead, and call what replaces the method"
 _SPEED = "FSDP2 does not have what is asked for, which only sets how far FSDP1 gathers ahead"
+_STREAMS = "FSDP2's models have streams of their own, and share none: the program takes the way of a model without"
 _INNER = "_fsdp_wrapped_module"
 _FUNCTIONS = frozenset({"clip_grad_norm_", "no_sync"})
 # Taking the wrapper off is right on FSDP2: there is none to take off.
@@ -109,6 +111,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return _function(call, name, held, ctx)
     if name in SPEED_ONLY and is_test:
         return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _SPEED)])
+    if name == "_streams" and (is_test or (len(call.args) == 3 and is_name(call.args[2].value, "None"))):
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _STREAMS)])
     stopped = [Raise(call, CODE, _MESSAGE, model)]
     return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)], raises=stopped)
 

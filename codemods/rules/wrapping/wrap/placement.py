@@ -23,10 +23,11 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     if all(origin.is_none for origin in origins):
         return
     bound = draft.file.bound(value) if isinstance(value, cst.Name) else None
+    choice = value
     if bound is not None and len(bound) == 1 and bound[0][0].path == draft.file.path and len(origins) > 1:
-        value = bound[0][1]
-    if isinstance(value, cst.IfExp) and draft.file.same_meaning(value, draft.call):
-        switch_offload(Switch(value.test, value.body, value.orelse), draft)
+        choice = bound[0][1]
+    if isinstance(choice, cst.IfExp) and draft.file.same_meaning(choice, draft.call):
+        switch_offload(Switch(choice.test, choice.body, choice.orelse), draft)
         return
     node = origins[0].node
     is_seen = isinstance(node, cst.Call) and origins[0].file.fsdp1(node.func) == "CPUOffload"

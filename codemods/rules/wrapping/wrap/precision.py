@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, NotStatic, Origin
+from codemods.api import SUPPORT, Context, Level, NotStatic, Origin
 from codemods.reading.choices import lookup, written
 from codemods.reading.enclosing import contains
 from codemods.reading.manual import arguments
@@ -39,6 +39,7 @@ from .draft import Draft, Entry, Note, Switch, Value
 from .in_place import keep_none, put_for_none
 
 _INPUTS = "FSDP1 cast inputs at the root alone, and this model may be a part of another one that is wrapped"
+_INNER_UNITS = "units inside of others cast their inputs too, and FSDP1 cast those of the outer one alone"
 _SHORT = 24
 """An attribute that is longer than this gets a name before it is read several times."""
 
@@ -181,6 +182,8 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         _place_cast([f"if {test}:", *("    " + line for line in loop)], draft)
     if draft.selector is None or not draft.runs_root:
         draft.common_kwargs["mp_policy"] = policy
+        given = "" if is_given else f"{text} is None or "
+        _cast_at_outer_units(draft, f"{given}not {text}.cast_forward_inputs" if may_cast else "")
         return
     unit = draft.fresh("block_mp_policy")
     comment = "# Inputs are cast at the root only.\n"
@@ -404,12 +407,32 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     is_same = not draft.ignores and not draft.float32_class and are_cast(draft.file, draft.built)
     if draft.selector is None or cast_units or is_same or not draft.runs_root:  # each unit is a root of its own
         draft.common_kwargs["mp_policy"] = policy
+        if not cast_units and not is_same:
+            _cast_at_outer_units(draft)
         return
     draft.root_kwargs["mp_policy"] = policy
     unit = draft.fresh("block_mp_policy")
     replace = draft.imported("dataclasses", "replace")
     draft.before.append(f"# Inputs are cast at the root only.\n{unit} = {replace}({policy}, cast_forward_inputs=False)")
     draft.unit_kwargs["mp_policy"] = unit
+
+
+def _cast_at_outer_units(draft: Draft, test: str = "") -> None:
+    """Of a model that never runs each unit is a root, but for one inside of another, which casts no inputs."""
+    if draft.runs_root or draft.selector is None or not draft.selector.nested:
+        return
+    if draft.float32_class or draft.precision:
+        draft.notes.append(Note(_INNER_UNITS, "cast no inputs in units inside of others", Level.MANUAL))
+        return
+    unit, module = draft.fresh("unit", "sharded_unit"), draft.imported(PACKAGE, "FSDPModule")
+    tests = [*([f"{unit} is not {draft.model}"] if draft.has_root else []), f"isinstance({unit}, {module})"]
+    loop = [
+        "# Each of them is a root, as the model itself does not run, and a unit inside of it is none.",
+        f"for {unit} in {draft.model}.modules():",
+        f"    if {' and '.join(tests)}:",
+        f"        {draft.imported(SUPPORT, 'cast_at_root')}({unit})",
+    ]
+    draft.after.append("\n".join([f"if {test}:", *("    " + line for line in loop)] if test else loop))
 
 
 def _is_dtype(ctx: Context, value: cst.BaseExpression) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import libcst as cst
 
 from codemods.api import Context, Edit
-from codemods.reading.layout import comments_in
+from codemods.reading.layout import comments_in, removal
 from codemods.tables.arguments import DROPPED
 
 from .draft import Draft, Entry
@@ -44,6 +44,9 @@ NEEDLESS = frozenset({*DROPPED, "device_id"})
 
 def removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement]) -> list[Edit]:
     """Edits that take entries away, with their lines where each stands on its own; else the rest is written anew."""
+    emptied = _emptied_update(ctx, display, gone)
+    if emptied is not None:
+        return [removal(ctx, emptied)]
     lines = [ctx.whole_lines(element) for element in gone]
     alone = [_is_alone(ctx, element) for element in gone]
     if all(alone):
@@ -57,6 +60,21 @@ def removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement])
         if isinstance(each, cst.DictElement)
     ]
     return [Edit(*ctx.bare_span(display), f"{{{', '.join(texts)}}}")]
+
+
+def _emptied_update(
+    ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement]
+) -> cst.SimpleStatementLine | None:
+    """The line of `settings.update({…})` where nothing is left to update, and nothing is said of it."""
+    line = next((outer for outer in ctx.ancestors(display) if isinstance(outer, cst.SimpleStatementLine)), None)
+    small = line.body[0] if line is not None and len(line.body) == 1 else None
+    update = small.value if isinstance(small, cst.Expr) else None
+    if not isinstance(update, cst.Call) or [argument.value for argument in update.args] != [display]:
+        return None
+    if not isinstance(update.func, cst.Attribute) or not isinstance(update.func.value, cst.Name):
+        return None
+    is_emptied = all(element in gone for element in display.elements) and not comments_in(ctx.code(display))
+    return line if update.func.attr.value == "update" and is_emptied else None
 
 
 def _is_alone(ctx: Context, element: cst.DictElement) -> bool:

@@ -1,0 +1,174 @@
+"""**What it does.** Rewrites `_reshard(unit, unit._handle, True)`, FSDP1's own function, into `unit.reshard()`.
+
+**Why.** Programs free by it what a forward without backward has gathered. An FSDP2 model has no handles, and has a
+method for that.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def free(model):
+    for m in FSDP.fsdp_modules(model):
+        if m._has_params and m.sharding_strategy is not ShardingStrategy.NO_SHARD:
+            torch.distributed.fsdp._runtime_utils._reshard(m, m._handle, True)
+
+
+def main(net, x):
+    model = FSDP(net)
+    y = model(x)
+    free(model)
+    return y
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def free(model):
+    for m in [m for m in model.modules() if isinstance(m, FSDPModule)]:
+        m.reshard()
+
+
+def main(net, x):
+    model = fully_shard(net)
+    y = model(x)
+    free(model)
+    return y
+```
+
+## Fix safety
+
+The same memory is freed. A test for a unit without parameters, or without shards, goes: `reshard` does nothing there.
+So do the variables that nothing else reads. A call that keeps what is gathered is reported.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule.reshard
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.plan import PlannedContext
+from codemods.reading.layout import comments_in, removal
+from codemods.reading.negation import conjuncts
+from codemods.reading.words import is_name
+from codemods.tables.leftovers import OF_WRAPPER
+
+CODE = "FM450"
+
+_HANDLES = ("_handle", "_handles")
+_BECOMES = "FSDP1's function that frees what was gathered becomes reshard, a method"
+
+
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if not ctx.plan.migrates or len(call.args) != 3 or any(a.keyword or a.star for a in call.args):
+        return None
+    expression = ctx.parent(call)
+    line = ctx.parent(expression) if isinstance(expression, cst.Expr) else None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    if (ctx.fsdp1(call.func) or "").rpartition(".")[2] != "_reshard":
+        return None
+    unit, handles, frees = (argument.value for argument in call.args)
+    served = [_served(each, line, ctx) for each in (frees, handles)]  # frees may be made of the handles
+    serves = [each for each in served if each is not None]
+    values = [given if made is None else _value(made) for given, made in zip((frees, handles), served, strict=True)]
+    if not _is_true(values[0]) or not _is_handles(values[1], unit, ctx) or not _serve_alone(serves, line, ctx):
+        return None
+    test = _needless_test(line, unit, ctx)
+    if test is None and _is_asked_otherwise(line, unit, ctx):
+        return None
+    gone = [removal(ctx, each) for each in serves]
+    text = f"{ctx.quote(unit)}.reshard()"
+    change = Edit(*ctx.span(call), text) if test is None else _instead_of(test, text, ctx)
+    return Fix([*gone, change], [finding(CODE, Level.REWRITTEN, ctx, call, _BECOMES)])
+
+
+def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatementLine | None:
+    """`name = …` above, in the same block."""
+    block = ctx.parent(line)
+    lines = block.body if isinstance(value, cst.Name) and isinstance(block, (cst.IndentedBlock, cst.Module)) else ()
+    for above in lines:
+        if above is line:
+            break
+        made = above.body[0] if isinstance(above, cst.SimpleStatementLine) and len(above.body) == 1 else None
+        if isinstance(made, cst.Assign) and len(made.targets) == 1:
+            if is_name(made.targets[0].target, cst.ensure_type(value, cst.Name).value):
+                return cst.ensure_type(above, cst.SimpleStatementLine)
+    return None
+
+
+def _value(line: cst.SimpleStatementLine) -> cst.BaseExpression:
+    return cst.ensure_type(line.body[0], cst.Assign).value
+
+
+def _is_true(value: cst.BaseExpression) -> bool:
+    """`True` and `[True for handle in handles]`."""
+    return is_name(value, "True") or (isinstance(value, cst.ListComp) and is_name(value.elt, "True"))
+
+
+def _is_handles(value: cst.BaseExpression, unit: cst.BaseExpression, ctx: Context) -> bool:
+    is_own = isinstance(value, cst.Attribute) and ctx.code(value.value) == ctx.code(unit)
+    return is_own and cst.ensure_type(value, cst.Attribute).attr.value in _HANDLES
+
+
+def _serve_alone(serves: Sequence[cst.SimpleStatementLine], line: cst.SimpleStatementLine, ctx: Context) -> bool:
+    """Whether nothing else in the function reads what these lines set."""
+    ours = [node for each in (*serves, line) for node in ctx.inside(each)]
+    names = {cst.ensure_type(made.targets[0].target, cst.Name).value for made in map(_assign, serves)}
+    everywhere = [node for node in ctx.inside(ctx.scope(line)) if isinstance(node, cst.Name) and node.value in names]
+    return all(any(node is our for our in ours) for node in everywhere)
+
+
+def _assign(line: cst.SimpleStatementLine) -> cst.Assign:
+    return cst.ensure_type(line.body[0], cst.Assign)
+
+
+def _instead_of(test: cst.If, text: str, ctx: Context) -> Edit:
+    """The comments of a test that goes stay above what was in it."""
+    said = comments_in(ctx.code(test))
+    margin = " " * (ctx.position(test)[1] - 1)
+    kept = "".join(f"{comment}{ctx.newline}{margin}" for comment in said if not comment.startswith("# pyre-"))
+    return Edit(*ctx.span(test), kept + text)
+
+
+def _needless_test(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> cst.If | None:
+    """`if unit._has_params and unit.sharding_strategy is not ShardingStrategy.NO_SHARD:` around this line alone."""
+    block = ctx.parent(line)
+    choice = ctx.parent(block) if isinstance(block, cst.IndentedBlock) and len(block.body) == 1 else None
+    if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
+        return None
+    return choice if all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test)) else None
+
+
+def _is_asked_otherwise(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a condition around it reads what only FSDP1's wrapper has: both are for a person."""
+    tests = [outer.test for outer in ctx.ancestors(line) if isinstance(outer, cst.If)]
+    read = [node for test in tests for node in ctx.inside(test) if isinstance(node, cst.Attribute)]
+    return any(node.attr.value in OF_WRAPPER and ctx.code(node.value) == ctx.code(unit) for node in read)
+
+
+def _asks_for_shards(test: cst.BaseExpression, unit: cst.BaseExpression, ctx: Context) -> bool:
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        asked, target = test.left, test.comparisons[0]
+        is_other = isinstance(target.operator, (cst.IsNot, cst.NotEqual))
+        if not is_other or ctx.fsdp1(target.comparator) != "ShardingStrategy.NO_SHARD":
+            return False
+        name = "sharding_strategy"
+    else:
+        asked, name = test, "_has_params"
+    is_asked = isinstance(asked, cst.Attribute) and asked.attr.value == name
+    return is_asked and ctx.code(cst.ensure_type(asked, cst.Attribute).value) == ctx.code(unit)
+
+
+RULE = Rule(CODE, "freed-handles", __doc__, nodes=(cst.Call,), fix=fix)

@@ -1,0 +1,89 @@
+"""Units that are resharded by FSDP1's own function (FM450)."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.api import Level
+
+from ..helpers import code, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp._runtime_utils import _reshard
+
+
+"""
+MAIN = """\
+
+
+def main(net, x):
+    model = FSDP(net)
+    y = model(x)
+    free(model)
+    return y
+"""
+UNITS = code(
+    """
+    def free(model):
+        for m in FSDP.fsdp_modules(model):
+            if m._has_params and m.sharding_strategy is not ShardingStrategy.NO_SHARD:
+                # pyre-ignore: a handle may be missing
+                torch.distributed.fsdp._runtime_utils._reshard(m, m._handle, True)
+    """
+)
+HANDLES = code(
+    """
+    def free(x):
+        if isinstance(x, FSDP):
+            handles = x._handles
+            true_list = [True for h in handles]
+            _reshard(x, handles, true_list)
+    """
+)
+
+
+def test_units_are_resharded() -> None:
+    result = rewrite(HEAD + UNITS + MAIN)
+    units = "    for m in [m for m in model.modules() if isinstance(m, FSDPModule)]:\n        m.reshard()\n"
+    assert f"def free(model):\n{units}" in result.text
+    assert "ShardingStrategy" not in result.text
+    assert ("FM450", Level.REWRITTEN) in {(each.rule, each.level) for each in result.findings}
+    assert not any(each.level is Level.MANUAL for each in result.findings)
+
+
+def test_what_only_the_call_takes_goes_with_it() -> None:
+    result = rewrite(HEAD + HANDLES + MAIN)
+    assert "def free(x):\n    if isinstance(x, FSDPModule):\n        x.reshard()\n" in result.text
+    assert not any(each.level is Level.MANUAL for each in result.findings)
+
+
+def test_a_comment_on_the_call_stays() -> None:
+    result = rewrite(HEAD + UNITS.replace("pyre-ignore: a handle may be missing", "issue 117742") + MAIN)
+    assert "        # issue 117742\n        m.reshard()\n" in result.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[True for h in handles]", "[h.is_last for h in handles]"),
+        ("_reshard(x, handles, true_list)", "_reshard(x, handles, true_list)\n        print(handles)"),
+        ("handles = x._handles", "handles = x.inner._handles"),
+        ("true_list)", "True and False)"),
+    ],
+)
+def test_what_is_freed_otherwise_needs_a_person(before: str, after: str) -> None:
+    assert before in HANDLES
+    found = {(each.rule, each.level) for each in rewrite(HEAD + HANDLES.replace(before, after) + MAIN).findings}
+    assert ("FM401", Level.MANUAL) in found
+    assert "FM450" not in {rule for rule, _ in found}
+
+
+def test_another_condition_needs_a_person() -> None:
+    result = rewrite(HEAD + UNITS.replace("m._has_params and", "m.training and") + MAIN)
+    assert "_runtime_utils._reshard(m, m._handle, True)\n" in result.text
+    assert ("FM401", Level.MANUAL) in {(each.rule, each.level) for each in result.findings}
+    result = rewrite(HEAD + UNITS.replace("m._has_params and m.sharding_strategy is not", "m.training is not") + MAIN)
+    assert "        if m.training is not ShardingStrategy.NO_SHARD:\n" in result.text
+    assert "            m.reshard()\n" in result.text
