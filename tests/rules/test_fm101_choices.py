@@ -1505,7 +1505,7 @@ def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
     assert "return fully_shard(model, mesh=self.mesh, **fsdp_kwargs)\n" in result.text
     assert not result.support
     other = code(text).replace("self.mesh.ndim == 2", "full > 2")
-    assert "shard_model" in rewrite(header + other).support
+    assert "fsdp_mesh = sharding_mesh(strategy.name, self.mesh)\n" in rewrite(header + other).text
     # FSDP1 raised where a hybrid strategy met a mesh of one dimension: what ran has two, whoever chose it.
     hybrid = code(text).replace(
         "ShardingStrategy.FULL_SHARD if full else ShardingStrategy.SHARD_GRAD_OP", "one(self.mesh)"
@@ -1826,10 +1826,52 @@ def test_strategy_by_name_over_a_mesh_of_one_dimension() -> None:
     assert "    return fully_shard(model, mesh=fsdp_mesh, **fsdp_kwargs)\n" in text
 
 
+OVER_ALL = code(
+    """
+    import sys
+
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    from choose import get_strategy
+
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    model = FSDP(Net(), sharding_strategy=get_strategy(sys.argv[1]), device_mesh=mesh, device_id=0)
+    """
+)
+CHOOSE = code(
+    """
+    from torch.distributed.fsdp import ShardingStrategy
+
+
+    def get_strategy(name):
+        if name == "FULL_SHARD":
+            return ShardingStrategy.FULL_SHARD
+        elif name == "SHARD_GRAD_OP":
+            return ShardingStrategy.SHARD_GRAD_OP
+        elif name == "NO_SHARD":
+            return ShardingStrategy.NO_SHARD
+        elif name == "HYBRID_SHARD":
+            return ShardingStrategy.HYBRID_SHARD
+        raise ValueError
+    """
+)
+
+
+def test_strategies_with_a_mesh_of_their_own_beside_one_of_all_ranks() -> None:
+    """The mesh that the call is given is that of the others; with a hybrid one FSDP1 refused it."""
+    result = rewrite_files({"train.py": OVER_ALL, "choose.py": CHOOSE})
+    assert 'fsdp_kwargs = {"mesh": mesh, **get_strategy(sys.argv[1])}\n' in result.after["train.py"]
+    assert "fully_shard(model, **fsdp_kwargs)\n" in result.after["train.py"]
+    assert 'return {"mesh": node_mesh("cuda")}\n' in result.after["choose.py"]
+    assert f'return {{"mesh": {REPLICATED}}}' in flat(result.after["choose.py"])
+
+
 def test_no_mesh_beside_a_hybrid_strategy_is_left_to_run_time() -> None:
     made = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))'
     text = rewrite(BRANCHES.replace(made, f"{made} if settings.two else None")).text
-    assert "shard_model(model, device_mesh=mesh" in flat(text)
+    assert "fsdp_mesh = mesh or strategy_mesh(strategy.name)\n" in text
 
 
 def test_an_assignment_that_became_the_same_in_both_branches_stands_above_them() -> None:

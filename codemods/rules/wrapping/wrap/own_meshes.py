@@ -50,14 +50,6 @@ def _device_at(ctx: Context, node: cst.CSTNode, draft: Draft) -> str:
     return f"{draft.imported_at(ctx, node, Import('torch'))}.{DEVICE_TYPE}"
 
 
-def expression(option: Option, strategy: str, draft: Draft) -> str:
-    """The mesh of one strategy, where no statement can stand above."""
-    device = _device_at(option.file, option.node, draft)
-    if strategy in HYBRID:
-        return f"{draft.imported(SUPPORT, 'node_mesh')}({device})"
-    return f"{make(draft)}({_arguments(device, _replicas(draft))})"
-
-
 def at_option(option: Option, strategy: str, draft: Draft) -> str:
     """The mesh of one strategy in the place of an option, in another file too."""
     ctx, node = option.file, option.node
