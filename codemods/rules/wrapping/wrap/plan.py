@@ -10,6 +10,7 @@ from codemods.api import Context, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
+from codemods.reading.manual import argument_name
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
@@ -285,7 +286,7 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
     Raises NotFSDP1 for a name that is none of FSDP1's, and NotStatic for `*args`, and for a `**kwargs` that the program
     does not spell out.
     """
-    _check_names(argument.keyword.value for argument in passed_arguments(ctx, call) if argument.keyword is not None)
+    _check_names(name for argument in passed_arguments(ctx, call) if (name := argument_name(argument)))
     found = Spread()
     for index, argument in enumerate(passed_arguments(ctx, call)):
         if _binds(argument.value):
@@ -295,7 +296,7 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
         elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
         elif argument.keyword is not None:
-            found.values[argument.keyword.value] = _itself(argument.value, ctx)
+            found.values[argument_name(argument)] = _itself(argument.value, ctx)
         elif index < len(POSITIONS):
             found.values[POSITIONS[index]] = argument.value
     _check_names(found.values)
