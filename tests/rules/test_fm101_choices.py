@@ -1868,6 +1868,20 @@ def test_strategies_with_a_mesh_of_their_own_beside_one_of_all_ranks() -> None:
     assert f'return {{"mesh": {REPLICATED}}}' in flat(result.after["choose.py"])
 
 
+def test_a_comment_behind_a_strategy_stands_behind_its_arguments() -> None:
+    text = written(
+        f"""
+        def wrap(model, policy, late):
+            if late:
+                strategy = ShardingStrategy._HYBRID_SHARD_ZERO2  # or SHARD_GRAD_OP, as asked
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+            return FSDP(model, auto_wrap_policy=policy, sharding_strategy=strategy, {DEVICE})
+        """
+    )
+    assert '            "reshard_after_forward": False,\n        }  # or SHARD_GRAD_OP, as asked\n' in text
+
+
 def test_no_mesh_beside_a_hybrid_strategy_is_left_to_run_time() -> None:
     made = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))'
     text = rewrite(BRANCHES.replace(made, f"{made} if settings.two else None")).text

@@ -11,7 +11,7 @@ import libcst as cst
 from codemods.api import Context, Edit, NotStatic
 from codemods.reading.attribute_stores import Stored, stored
 from codemods.reading.choices import Option, lookup, options, written
-from codemods.reading.layout import line_before
+from codemods.reading.layout import length_behind, line_before
 from codemods.tables.strategies import STRATEGIES
 
 from . import own_meshes
@@ -255,10 +255,13 @@ def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
 
 
 def _displayed(option: Option, parts: Sequence[str]) -> str:
-    """A dict of them, an entry a line where it is assigned and would be too long for one line."""
+    """A dict of them, an entry a line where it is assigned and would be too long for one line, with the comment behind
+    it where that fitted.
+    """
     ctx, text = option.file, f"{{{', '.join(parts)}}}"
     head = line_before(ctx, option.node)
-    if not isinstance(ctx.parent(option.node), cst.Assign) or len(head) + len(ctx.plain(text)) <= ctx.width:
+    room = ctx.width - length_behind(ctx, option.node)
+    if not isinstance(ctx.parent(option.node), cst.Assign) or len(head) + len(ctx.plain(text)) <= room:
         return text
     indent = ctx.newline + head[: len(head) - len(head.lstrip())]
     return f"{{{''.join(f'{indent}{ctx.indent}{part},' for part in parts)}{indent}}}"
