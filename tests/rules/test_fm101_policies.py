@@ -144,8 +144,10 @@ def test_comments_on_what_is_gone_go_with_it() -> None:
     text = rewrite(head + SETTINGS_ABOVE).text
     comments = [line.split("#")[1].strip() for line in text.splitlines() if "#" in line]
     own = "Inputs are cast at the root only."
-    assert comments == ["for both", "blocks", "names, and", "mixed_precision: full", own]
+    assert comments == ["for both", "names, and", "full", own, "blocks"]
     assert "def wrap(model):\n    # for both\n    print(" in text
+    assert "    # full\n    mp_policy = " in text  # each above what its argument has become
+    assert "    # blocks\n    for module in model.modules():\n" in text
 
 
 _ALL = "module, recurse, nonwrapped_numel"

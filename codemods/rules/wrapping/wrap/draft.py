@@ -207,6 +207,8 @@ class Draft:
     """What becomes of it, which all calls that take it have to say alike."""
     imports_elsewhere: list[tuple[Context, Import]] = field(default_factory=list)
     """What other files need for what is written there."""
+    written_for: dict[str, str] = field(default_factory=dict)
+    """The argument that each statement before is written for, where that is one."""
     unit_comments: list[str] = field(default_factory=list)
     """What the user said of the policy, where its statement goes."""
     notes: list[Note] = field(default_factory=list)
