@@ -1868,6 +1868,27 @@ def test_strategies_with_a_mesh_of_their_own_beside_one_of_all_ranks() -> None:
     assert f'return {{"mesh": {REPLICATED}}}' in flat(result.after["choose.py"])
 
 
+def test_strategies_that_are_chosen_before_there_is_a_process_group() -> None:
+    """No mesh can be made there: the name is asked at the call."""
+    text = written(
+        f"""
+        def strategy_of(name):
+            return ShardingStrategy.NO_SHARD if name == "ddp" else ShardingStrategy.FULL_SHARD
+
+
+        def start(rank):
+            torch.distributed.init_process_group("nccl")
+
+
+        def wrap(model, name):
+            strategy = strategy_of(name)
+            start(0)
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """
+    )
+    assert "    start(0)\n    mesh = None\n    if strategy.name == " in text
+
+
 def test_a_comment_behind_a_strategy_stands_behind_its_arguments() -> None:
     text = written(
         f"""

@@ -11,6 +11,7 @@ from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option, options, readers
 from codemods.reading.enclosing import contains, is_label
 from codemods.reading.manual import is_constructor, is_factory
+from codemods.reading.one_process import makes_group
 from codemods.reading.words import is_name
 
 from .draft import Draft
@@ -20,6 +21,16 @@ def is_for_constructors(option: Option, value: cst.BaseExpression, argument: str
     """Whether nothing but constructor calls, which are rewritten, reads what is chosen, as this argument."""
     found = readers(option.file, option.node, value)
     return bool(found) and all(node is value or is_given(ctx, node, argument) for ctx, node in found or ())
+
+
+def is_before_group(ctx: Context, value: cst.BaseExpression, call: cst.Call) -> bool:
+    """Whether a variable takes what is chosen before the process group is there: no mesh can be made of it yet."""
+    if not isinstance(value, cst.Name):
+        return False
+    targets, _ = mentions(ctx, ctx.scope(call), value.value)
+    first, last = min((ctx.span(each)[1] for each in targets), default=0), ctx.span(call)[0]
+    between = (each for each in ctx.calls(ctx.scope(call)) if first <= ctx.span(each)[0] < last)
+    return bool(targets) and any(makes_group(ctx, each) for each in between)
 
 
 def put_for_none(

@@ -17,7 +17,16 @@ from codemods.tables.strategies import STRATEGIES
 from . import own_meshes
 from .draft import Draft, Entry
 from .hybrid_only import HYBRID
-from .in_place import chosen_for, is_for_constructors, is_given, is_renamed, rename, rename_function, renamed
+from .in_place import (
+    chosen_for,
+    is_before_group,
+    is_for_constructors,
+    is_given,
+    is_renamed,
+    rename,
+    rename_function,
+    renamed,
+)
 from .mesh_shape import is_for_each, is_of_all
 from .ranks import Ranks, device_type
 from .strategy_names import (
@@ -82,6 +91,8 @@ def choose_in_place(value: cst.BaseExpression, draft: Draft, given: Ranks | None
     if made_here and (given is None or of_group or rest is not None):
         chosen = _with_meshes(value, found, chosen, draft, of_group) or Strategy(names)
     if not chosen.kwargs or (rest is not None and not chosen.has_mesh):
+        return None
+    if chosen.has_mesh and is_before_group(draft.file, value, draft.call):
         return None
     is_mesh = chosen.has_mesh and not frees_late(names) and not any(_has_type(option) for option in found)
     texts = _meshes(found, draft) if is_mesh else {o.node: _option_text(o, chosen.has_mesh, draft) for o in found}
