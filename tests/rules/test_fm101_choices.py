@@ -1826,6 +1826,26 @@ def test_strategy_by_name_over_a_mesh_of_one_dimension() -> None:
     assert "    return fully_shard(model, mesh=fsdp_mesh, **fsdp_kwargs)\n" in text
 
 
+def test_what_a_function_chooses_is_named_for_what_it_is() -> None:
+    text = written(
+        """
+        def settings(cfg):
+            if cfg.zero2:
+                sharding_strategy = ShardingStrategy.SHARD_GRAD_OP
+            else:
+                sharding_strategy = ShardingStrategy.FULL_SHARD
+            return cfg.policy, sharding_strategy
+
+
+        def wrap(model, cfg):
+            policy, chosen = settings(cfg)
+            return FSDP(model, sharding_strategy=chosen)
+        """
+    )
+    assert "        fsdp_kwargs = {}\n    return cfg.policy, fsdp_kwargs\n" in text
+    assert "    policy, fsdp_kwargs = settings(cfg)\n" in text
+
+
 OVER_ALL = code(
     """
     import sys

@@ -78,8 +78,8 @@ def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
 
 
 def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: str, better: Sequence[str]) -> str:
-    """The variable that held the choice gets a name that says what it holds now, where it is a local one; so does one
-    of the same name in the function that chooses.
+    """The variable that held the choice gets a name that says what it holds now, where it is a local one; so does the
+    one in the function that chooses.
     """
     ctx, scope = draft.file, draft.file.scope(draft.call)
     if not is_renamed(value, draft, argument):
@@ -89,13 +89,23 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
     draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
     chosen_in = dict.fromkeys((option.file.scope(option.node), option.file) for option in found)
     for inner, where in chosen_in:
-        own, read = mentions(where, inner, value.value)
+        held = {_held_by(option) for option in found if option.file.scope(option.node) is inner} - {""}
+        own, read = mentions(where, inner, held.pop()) if len(held) == 1 else ([], [])
         taken = {node.value for node in where.inside(inner) if isinstance(node, cst.Name)}
         if inner is scope or not isinstance(inner, cst.FunctionDef) or name in taken or not own:
             continue
         if all(isinstance(where.parent(use), (cst.Return, cst.Element)) for use in read):
             draft.edits += [(where, Edit(*where.span(node), name)) for node in (*own, *read)]
     return name
+
+
+def _held_by(option: Option) -> str:
+    """The variable that an option is assigned to, or a choice of it and others."""
+    statement = option.file.parent(option.node)
+    while isinstance(statement, cst.IfExp):
+        statement = option.file.parent(statement)
+    target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
+    return target.value if isinstance(target, cst.Name) else ""
 
 
 def is_renamed(value: cst.Name, draft: Draft, argument: str) -> bool:
