@@ -52,7 +52,8 @@ def kept_comments(made: Draft) -> list[Comment]:
         is_behind = bool(lines[line][:column].strip())
         name = named.get(line, "") or next((named[each] for each in range(line, len(lines)) if each in named), "")
         is_told = is_behind and named.get(line, "") and name not in text
-        comments.append(Comment(name, token.string, f"# {name}: {text}" if is_told else token.string))
+        shown = f"# {text}" if is_behind else token.string
+        comments.append(Comment(name, shown, f"# {name}: {text}" if is_told else token.string))
     return comments
 
 
