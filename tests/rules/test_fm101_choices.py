@@ -1846,6 +1846,31 @@ def test_what_a_function_chooses_is_named_for_what_it_is() -> None:
     assert "    policy, fsdp_kwargs = settings(cfg)\n" in text
 
 
+def test_a_hybrid_strategy_that_another_file_chooses() -> None:
+    """What its mesh needs is imported there."""
+    choose = code(
+        """
+        from torch.distributed.fsdp import ShardingStrategy
+
+
+        def get_strategy(cfg):
+            if cfg.hybrid:
+                strategy = ShardingStrategy.HYBRID_SHARD
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+            return strategy
+        """
+    )
+    wrap = f"    return FSDP(model, sharding_strategy=strategy, auto_wrap_policy=policy, {DEVICE})\n"
+    train = (
+        f"{HEAD}from choose import get_strategy\n\n\ndef wrap(model, cfg, policy):\n    strategy = get_strategy(cfg)\n"
+    )
+    result = rewrite_files({"train.py": train + wrap, "choose.py": choose})
+    assert "        devices = torch.cuda.device_count()  # sharded inside" in result.after["choose.py"]
+    assert "import torch\nimport torch.distributed as dist\n" in result.after["choose.py"]
+    assert "fully_shard(model, mesh=mesh)\n" in result.after["train.py"]
+
+
 OVER_ALL = code(
     """
     import sys
