@@ -1871,6 +1871,28 @@ def test_a_hybrid_strategy_that_another_file_chooses() -> None:
     assert "fully_shard(model, mesh=mesh)\n" in result.after["train.py"]
 
 
+def test_a_choice_that_means_something_else_to_two_calls_is_left() -> None:
+    """The one call has a mesh, and the other makes one."""
+    made = 'init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))'
+    text = written(
+        f"""
+        def strategy_of(name):
+            return ShardingStrategy.HYBRID_SHARD if name == "zero3" else ShardingStrategy._HYBRID_SHARD_ZERO2
+
+
+        def wrap(model, name, policy, init_device_mesh):
+            return FSDP(model, sharding_strategy=strategy_of(name), device_mesh={made}, {DEVICE})
+
+
+        def wrap_other(model, name, policy):
+            return FSDP(model, sharding_strategy=strategy_of(name), auto_wrap_policy=policy, {DEVICE})
+        """
+    )
+    assert "return ShardingStrategy.HYBRID_SHARD if" in text
+    assert "shard_model" not in text
+    assert text.count("[strategy.name]") == 2
+
+
 OVER_ALL = code(
     """
     import sys

@@ -187,6 +187,8 @@ class Draft:
     """Whether the new code reads the fields of a `MixedPrecision` that is not followed to where it is made."""
     keeps: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that the new code reads as they are."""
+    options: dict[cst.CSTNode, str] = field(default_factory=dict)
+    """What each option of a choice becomes, where it stands."""
     edits: list[tuple[Context, Edit]] = field(default_factory=list)
     """What changes away from the call: options of a choice, where they stand."""
     inlined: set[cst.CSTNode] = field(default_factory=set)

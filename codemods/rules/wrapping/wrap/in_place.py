@@ -33,6 +33,15 @@ def is_before_group(ctx: Context, value: cst.BaseExpression, call: cst.Call) -> 
     return bool(targets) and any(makes_group(ctx, each) for each in between)
 
 
+def contradicted(drafts: Iterable[Draft]) -> set[cst.CSTNode]:
+    """The options that would become something else for two calls: each reads at run time which it is."""
+    texts: dict[cst.CSTNode, set[str]] = {}
+    for draft in drafts:
+        for node, text in draft.options.items():
+            texts.setdefault(node, set()).add(draft.file.plain(text))
+    return {node for node, found in texts.items() if len(found) > 1}
+
+
 def put_for_none(
     value: cst.BaseExpression, draft: Draft, argument: str, text: str, where: Context | None = None
 ) -> bool:

@@ -99,6 +99,7 @@ def choose_in_place(value: cst.BaseExpression, draft: Draft, given: Ranks | None
     inside = set(draft.file.inside(value))
     for option in found:
         if option.node not in inside:
+            draft.options[option.node] = texts[option.node]
             draft.definitions.add(option.node)
             draft.edits.append((option.file, Edit(*option.file.span(option.node), texts[option.node])))
     better = ("mesh", "fsdp_mesh") if is_mesh else ("fsdp_kwargs", "shard_kwargs")
