@@ -53,6 +53,7 @@ from codemods.tables.leftovers import (
     CLASS,
     GONE,
     HARMLESS,
+    HOOK_HINT,
     INTERNALS,
     LEFTOVERS,
     OF_WRAPPER,
@@ -223,6 +224,7 @@ def _internals_of(ctx: Context) -> Leftover:
     shown = ", ".join(f"`{name}`" for name in [*names][:_SHOWN]) + (" and more" if len(names) > _SHOWN else "")
     is_own = "is FSDP1's own" if len(names) == 1 else "are FSDP1's own"
     hint = RESHARDING_HINT if names and RESHARDING.issuperset(names) else PRIVATE.hint
+    hint = HOOK_HINT if any(name.endswith("_hook") for name in names) else hint
     return replace(PRIVATE, message=f"{shown} {is_own}: {PRIVATE.message}", hint=hint)
 
 

@@ -70,7 +70,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, ModelKind, NotStatic, Origin, finding
 from codemods.reading.class_layout import model_classes
 from codemods.reading.just_made import is_just_made
-from codemods.reading.manual import is_constructor
+from codemods.reading.manual import argument_name, is_constructor
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.places import place
 from codemods.reading.policies import policy_classes
@@ -161,7 +161,7 @@ def _layers(
 
 def _units(ctx: Context, wrap: cst.Call) -> set[cst.CSTNode | str]:
     """The classes of a policy, as far as they are seen: definitions, and the names of a library's."""
-    given = [a.value for a in wrap.args if a.keyword is not None and a.keyword.value == "auto_wrap_policy"]
+    given = [a.value for a in wrap.args if argument_name(a) == "auto_wrap_policy"]
     found: set[cst.CSTNode | str] = set()
     for origin in (each for value in given for each in ctx.origins(value)):
         try:

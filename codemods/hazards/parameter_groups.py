@@ -53,8 +53,10 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
 from codemods.reading.model_parts import wrapped_around
+from codemods.reading.optimizers import groups_by_dimension
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import stepped
+from codemods.tables.optimizers import BY_DIMENSION
 
 CODE = "FM404"
 
@@ -83,6 +85,9 @@ def find(ctx: Context) -> Iterator[Finding]:
             seen.add(function)
             test = next((n for n in ctx.ancestors(asked) if isinstance(n, cst.Comparison)), asked)
             yield finding(CODE, Level.MANUAL, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
+    for call in ctx.nodes(cst.Call):
+        if groups_by_dimension(ctx, call) and any(wrapped_around(each.value, ctx) is not None for each in call.args):
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE.format(test=ctx.code(call.func)), _HINT)
     for reading in stepped(ctx):
         asked = next((node for node in ctx.inside(reading.body) if _is_dimension(node, ctx)), None)
         around = ctx.ancestors(asked) if asked is not None else ()
@@ -157,4 +162,4 @@ def _names(ctx: Context, statement: cst.CSTNode, name: str) -> int:
     return sum(getattr(ctx.parent(node), "attr", None) is not node for node in nodes)
 
 
-CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=(*READERS, "params"), find=find)
+CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=(*READERS, "params", *BY_DIMENSION), find=find)

@@ -48,11 +48,11 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.plan import PlannedContext
 from codemods.reading.class_layout import sharded_classes
-from codemods.reading.manual import is_constructor
+from codemods.reading.manual import argument_name, is_constructor
 
 CODE = "FM409"
 
-_PICKS = ("Embedding", "Linear", "size_based_auto_wrap_policy", "always_wrap_policy")
+_PICKS = ("Embedding", "Linear", "size_based_auto_wrap_policy", "default_auto_wrap_policy", "always_wrap_policy")
 
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
     for call in ctx.nodes(cst.Call):
         if not is_constructor(ctx, call) and not ctx.plan.is_drafted(call):
             continue
-        given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "auto_wrap_policy"]
+        given = [a.value for a in call.args if argument_name(a) == "auto_wrap_policy"]
         texts = [o.file.code(o.node) for value in given for o in ctx.origins(value) if o.node is not None]
         if not any(word in text for text in texts for word in _PICKS):
             continue
@@ -91,4 +91,6 @@ def _ties(node: cst.Assign) -> bool:
     return len(weights) == 2
 
 
-CHECK = Check(CODE, "tied-weights-in-two-units", __doc__, words=("auto_wrap_policy",), find=find)
+CHECK = Check(
+    CODE, "tied-weights-in-two-units", __doc__, words=("auto_wrap_policy", "fsdp_auto_wrap_policy"), find=find
+)

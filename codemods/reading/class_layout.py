@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit
+from codemods.reading.manual import argument_name
 from codemods.reading.wrapped import wrapped_module
 
 MOVABLE = frozenset({"abc.ABC", "typing.Generic"})
@@ -41,7 +42,7 @@ def sharded_classes(ctx: Context, call: cst.Call) -> Iterator[tuple[Context, cst
     """The program's classes that a constructor call is seen to shard, by its model or its policy, and their bases."""
     yield from model_classes(ctx, call)
     for argument in call.args:
-        if argument.keyword is not None and argument.keyword.value == "auto_wrap_policy":
+        if argument_name(argument) == "auto_wrap_policy":
             policies = [(o.file, o.node) for o in ctx.origins(argument.value) if o.node is not None]
             inner = [(where, node) for where, policy in policies for node in where.inside(policy)]
             for where, node in inner:

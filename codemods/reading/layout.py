@@ -98,6 +98,14 @@ def line_before(ctx: Context, node: cst.CSTNode) -> str:
     return ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
 
 
+def length_behind(ctx: Context, node: cst.CSTNode) -> int:
+    """How much stands behind a node on its last line: 0 where that is too long as the user has it."""
+    end = ctx.span(node)[1]
+    first = ctx.text.rfind("\n", 0, end) + 1
+    line = ctx.text[first : line_end(ctx, end)].rstrip()
+    return len(line) - (end - first) if len(line) <= ctx.width else 0
+
+
 def statement_start(ctx: Context, node: cst.CSTNode) -> tuple[int, int]:
     """Where the statement that holds a node starts, with its decorators and the comments on it, and its line."""
     statement = node

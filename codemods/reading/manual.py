@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.tables.arguments import FORMER
 from codemods.tables.names import WRAPPER
 
 
@@ -49,6 +50,12 @@ def arguments(ctx: Context, call: cst.Call) -> list[cst.Arg]:
     own = {argument.keyword.value for argument in call.args if argument.keyword is not None} | {"wrapper_cls"}
     around = [a for a in context.args if a.keyword is None or a.keyword.value not in own]
     return [*call.args, *around]
+
+
+def argument_name(argument: cst.Arg) -> str:
+    """What FSDP1 calls an argument now; empty for one that has no name in the call."""
+    name = argument.keyword.value if argument.keyword is not None else ""
+    return FORMER.get(name, name)
 
 
 def is_constructor(ctx: Context, call: cst.Call) -> bool:

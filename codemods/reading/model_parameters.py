@@ -12,6 +12,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import is_label
 from codemods.reading.model_parts import wrapped_around
+from codemods.reading.optimizers import groups_by_dimension
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
 
 READERS = ("parameters", "named_parameters")
@@ -128,6 +129,8 @@ def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPT
     if isinstance(given, cst.Call):
         is_read = isinstance(given.func, cst.Attribute) and ModelKind.FSDP in ctx.kinds(given.func.value)
         is_chain = isinstance(given.func, cst.Name) or (ctx.dotted(given.func) or "").startswith("itertools.")
+        if groups_by_dimension(ctx, given) and any(ModelKind.FSDP in ctx.kinds(each.value) for each in given.args):
+            return True
         if is_read or (is_chain and any(holds_parameters(each.value, ctx, depth) for each in given.args)):
             return True  # not an optimizer around another, which other scripts may hand in
     made = ctx.origins(given) if depth and isinstance(given, cst.BaseExpression) else ()

@@ -32,6 +32,14 @@ def may_run_alone(ctx: Context) -> bool:
     return bool(found) and all(_is_chosen(where, call, _DEPTH) for where, call in found)
 
 
+def makes_group(ctx: Context, call: cst.Call, depth: int = _DEPTH) -> bool:
+    """Whether a call makes the process group, or runs a function of the program that does."""
+    if last_name(call.func) in _MAKE_GROUPS:
+        return True
+    run = ctx.runs(call) if depth else ()
+    return any(makes_group(where, each, depth - 1) for where, function in run for each in where.calls(function))
+
+
 def _is_chosen(ctx: Context, call: cst.Call, depth: int) -> bool:
     for inner, outer in zip([call, *ctx.ancestors(call)], ctx.ancestors(call), strict=False):
         if isinstance(outer, cst.If) and inner is not outer.test and not _asks_for_the_start(ctx, outer.test):

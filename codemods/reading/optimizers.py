@@ -11,7 +11,7 @@ import libcst as cst
 from codemods.api import Context, Origin
 from codemods.reading.enclosing import call_given
 from codemods.reading.words import last_name, words
-from codemods.tables.optimizers import BOUND, MODULES, NAMES, NOT_ONE, OTHERS
+from codemods.tables.optimizers import BOUND, BY_DIMENSION, MODULES, NAMES, NOT_ONE, OTHERS
 
 _DEPTH = 4
 _SGD = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
@@ -33,6 +33,16 @@ def is_bound_to_optimizer(ctx: Context, call: cst.Call) -> bool:
     holder = ctx.parent(call)
     targets = [each.target for each in holder.targets] if isinstance(holder, cst.Assign) else []
     return any(words(last_name(target)) & BOUND for target in targets)
+
+
+def groups_by_dimension(ctx: Context, call: cst.Call) -> bool:
+    """`timm.optim.param_groups_weight_decay(model)`, unless it is told to make no groups."""
+    dotted = ctx.dotted(call.func) or ""
+    if not dotted.startswith("timm.optim.") or last_name(call.func) not in BY_DIMENSION:
+        return False
+    named = {a.keyword.value: ctx.code(a.value) for a in call.args if a.keyword is not None}
+    without = {"0", "0.", "0.0", None} if last_name(call.func) == "create_optimizer_v2" else {"0", "0.", "0.0"}
+    return named.get("filter_bias_and_bn") != "False" and named.get("weight_decay") not in without
 
 
 def is_stateless(optimizer: cst.BaseExpression, ctx: Context) -> bool:

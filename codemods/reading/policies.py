@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.tables.names import FORMER_POLICIES
 
 CLASS_POLICIES = {
     "transformer_auto_wrap_policy": "transformer_layer_cls",
@@ -18,8 +19,13 @@ CLASS_POLICIES = {
 
 def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
     """What makes a policy, with its arguments: a class, a function inside `partial`, or one that a lambda passes all on
-    to.
+    to; by the name that it has now.
     """
+    made, arguments = _made_by(origin)
+    return FORMER_POLICIES.get(made or "", made), arguments
+
+
+def _made_by(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
     node = origin.node
     if isinstance(node, cst.Lambda):
         return _passed_on(node, origin.file)

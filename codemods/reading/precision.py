@@ -31,8 +31,8 @@ KEPT = ("param_dtype", "reduce_dtype")
 """Those that `MixedPrecisionPolicy` has too, in the same places."""
 
 SAVED_BUFFERS = (
-    "buffer_dtype: buffers are cast before sharding; FSDP1 saved them in checkpoints in their original dtype, "
-    "FSDP2 saves what is in the model"
+    "buffer_dtype: buffers are cast where the model is sharded; FSDP1 saved them in checkpoints in their original "
+    "dtype, FSDP2 saves what is in the model"
 )
 """What differs wherever buffers are cast."""
 

@@ -9,6 +9,9 @@ from codemods.reading.flat_parameters import constructor_calls
 from codemods.reading.manual import arguments, class_given, is_constructor, is_factory
 
 _ALL = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
+_OF_RECIPES = ("llama_recipes.utils.fsdp_utils.hsdp_device_mesh", "llama_cookbook.utils.fsdp_utils.hsdp_device_mesh")
+_MAKERS = (".init_device_mesh", *_OF_RECIPES)
+"""Torch's function, and the one around it that programs take from the llama recipes."""
 
 
 def is_world(origin: Origin) -> bool:
@@ -54,9 +57,9 @@ def _names_group(where: Context, call: cst.Call) -> bool:
 
 
 def _covers_all(mesh: Origin) -> bool:
-    """Whether a mesh is made by `init_device_mesh`, which takes all ranks."""
+    """Whether a mesh is made by a function that takes all ranks."""
     made = mesh.node
-    return isinstance(made, cst.Call) and (mesh.file.dotted(made.func) or "").endswith(".init_device_mesh")
+    return isinstance(made, cst.Call) and (mesh.file.dotted(made.func) or "").endswith(_MAKERS)
 
 
 def _names_no_group(where: Context, call: cst.Call) -> bool:

@@ -56,7 +56,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.enclosing import upward
 from codemods.reading.own_models import OwnModels
 from codemods.reading.own_shardings import DEPTH, Definition, OwnShardings, definitions, is_handed, roots
-from codemods.reading.scripts import is_script
+from codemods.reading.scripts import is_script, is_test
 from codemods.tables.names import WRAPPER
 
 CODE = "FM110"
@@ -89,6 +89,9 @@ def serving(node: cst.BaseExpression, ctx: Context, beside: KeepReason) -> Findi
 
 def _constructor(ctx: PlannedContext, call: cst.Call, beside: KeepReason) -> Finding:
     own = ctx.plan.switches.get(call)
+    if own is None and is_test(ctx.path):
+        message = f"constructor call is kept: it is a test of what the FSDP1 path beside FSDP2 shares ({beside.place})"
+        return finding(CODE, Level.KEPT, ctx, call, message)
     if own is None:
         message = f"constructor call is left as it is: it shares code with the FSDP1 path that {beside.place} keeps"
         hint = "migrate it together with that path; if it shares nothing but imports, name its script alone"

@@ -46,4 +46,4 @@ POSITIONS = tuple(argument.name for argument in ARGUMENTS)
 DROPPED = {argument.name: argument.dropped_because for argument in ARGUMENTS if argument.dropped_because}
 
 FORMER = {"fsdp_auto_wrap_policy": "auto_wrap_policy"}
-"""What torch 1.11 called an argument that has had another name since."""
+"""What torch 1.11 called an argument that has had another name since, with the same meaning."""

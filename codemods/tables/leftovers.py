@@ -90,6 +90,10 @@ PRIVATE = Leftover(
 RESHARDING = frozenset({"_handle", "_handles", "_post_backward_final_callback", "_reshard"})
 RESHARDING_HINT = "an FSDPModule has module.reshard(), which frees what was gathered of it; call it on each one"
 """Internals that programs take to free gathered parameters, and the cure."""
+HOOK_HINT = (
+    "fully_shard registers hooks of its own; what runs FSDP1's by hand gathers by module.unshard(), and frees by"
+    " module.reshard()"
+)
 INTERNALS = frozenset(
     {
         "_all_handles",

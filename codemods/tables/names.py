@@ -76,6 +76,9 @@ set_state_dict_type sharded_optim_state_dict state_dict state_dict_type summon_f
 TAKES_MODEL_FIRST = frozenset(f"{WRAPPER}.{method}" for method in _METHODS.split())
 """What is given to one of these first is a model in every version of torch."""
 
+FORMER_POLICIES = {"default_auto_wrap_policy": "size_based_auto_wrap_policy"}
+"""What torch 1.11 called a policy that has had another name since, with the same defaults."""
+
 _MODULES = frozenset({"api", "fully_sharded_data_parallel", "sharded_grad_scaler", "wrap"})
 
 SILENT_ON_FSDP2 = frozenset(

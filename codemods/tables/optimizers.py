@@ -32,6 +32,17 @@ OTHERS = (
 )
 """What those modules have that is no optimizer."""
 
+BY_DIMENSION = frozenset(
+    {
+        "add_weight_decay",
+        "create_optimizer",
+        "create_optimizer_v2",
+        "param_groups_layer_decay",
+        "param_groups_weight_decay",
+    }
+)
+"""What timm has that takes a model, and puts its parameters of one dimension into a group without weight decay."""
+
 NAMES = frozenset(
     {
         "ada",

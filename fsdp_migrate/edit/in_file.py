@@ -6,7 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -76,12 +76,16 @@ def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_som
     if not is_annotated([tree]):
         definitions = [support.unannotated(each) for each in definitions]
     wanted = {_as_there(tree, item) for each in definitions for item in support.imports_of(each)}
+    modules = {item: _module_there(tree, item) for item in wanted if item.alias and not item.name}
+    wanted = {modules.get(item, item) for item in wanted}
     called = {item.name: item.local for item in tidied.additions if item.module == SUPPORT}
     names = {called.get(each.name, each.name) for each in definitions}
     user = _first_user(tree, {called[name] for name in own if name in called}) if own else None
     if user is None or _binds_otherwise(tree, names, wanted):
         return None
     body = _renamed("\n\n\n".join(each.text for each in definitions), called)
+    for item, there in modules.items():
+        body = re.sub(rf"(?<![\w.]){item.local}(?=\.)", there.local, body)
     body = in_single_quotes(body) if are_single(tree) else body
     indented = "\n".join(_in_steps_of(line, tree.module.default_indent) for line in body.split("\n"))
     fitted = support.fitted(indented, tree.width, tree.module.default_indent)
@@ -197,6 +201,14 @@ def _as_there(tree: Tree, item: Import) -> Import:
     """`typing.Mapping` where the file has that: it says the same as that of `collections.abc`."""
     of_typing = Import("typing", item.name)
     return of_typing if item.module == "collections.abc" and is_bound(tree, of_typing) else item
+
+
+def _module_there(tree: Tree, item: Import) -> Import:
+    """`import torch.distributed as tdist`, where the top of the file has that."""
+    if is_bound(tree, item):
+        return item
+    names = [name for name in tree.scope.bindings if is_bound(tree, replace(item, alias=name))]
+    return replace(item, alias=names[0]) if names else item
 
 
 def _first_user(tree: Tree, names: Collection[str]) -> cst.CSTNode | None:

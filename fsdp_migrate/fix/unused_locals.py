@@ -17,6 +17,7 @@ from codemods.reading.layout import removal
 from ..edit.apply import Rendered
 from ..pyanalysis.tree import Tree
 from .collect import Collected, is_left
+from .conversions import is_conversion
 
 _READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
 
@@ -197,7 +198,7 @@ def _is_named_item(node: cst.CSTNode) -> bool:
 
 
 def _makes(file: Context, node: cst.CSTNode) -> bool:
-    """Whether a call makes a plain object: FSDP1's settings, and Python's own containers."""
+    """Whether a call makes a plain object: FSDP1's settings, Python's own containers, what a member stands for."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, (cst.Name, cst.Attribute)):
         return False
     if isinstance(node.func, cst.Name) and node.func.value in _MAKES_A_VALUE:
@@ -205,7 +206,9 @@ def _makes(file: Context, node: cst.CSTNode) -> bool:
     made = file.dotted(node.func) or ""
     if made == _LOAD and _reads_on(file, node):
         return False
-    return made in _MAKES_A_VALUE or (made.startswith(_FSDP) and made.rpartition(".")[2] in _SETTINGS)
+    if made in _MAKES_A_VALUE or (made.startswith(_FSDP) and made.rpartition(".")[2] in _SETTINGS):
+        return True
+    return is_conversion(node, file)
 
 
 def _reads_on(file: Context, load: cst.Call) -> bool:

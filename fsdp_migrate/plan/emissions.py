@@ -13,6 +13,7 @@ import libcst as cst
 
 from codemods.api import Emission
 from codemods.rules.wrapping.wrap import Proposal, propose
+from codemods.rules.wrapping.wrap.in_place import contradicted
 from codemods.rules.wrapping.wrap.passed_dict import disagreed
 
 from ..fsdp1.sites import WrapSite
@@ -33,7 +34,8 @@ def proposals(sites: Iterable[WrapSite], kept: Collection[Path]) -> Proposals:
         proposed = {site.call: propose(site.file, site.call, kept, asked, left) for site in sites}
         ways = _together(sites, {call: proposal.emission for call, proposal in proposed.items()})
         torn = changed(proposed, ways) & unchanged(proposed, ways)
-        torn |= disagreed(each.draft for each in proposed.values() if each.draft is not None)
+        drafts = [each.draft for each in proposed.values() if each.draft is not None]
+        torn |= disagreed(drafts) | contradicted(drafts)
         if torn - left:
             left |= torn
             continue

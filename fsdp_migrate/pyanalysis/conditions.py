@@ -309,12 +309,30 @@ class Conditions:
         return Owned(frozenset(map(self._identity, origins)), name) if origins else None
 
     def _identity(self, origin: Origin) -> Hashable:
-        """What is the same for every place that reads a value: a library's object is known by its name."""
+        """What is the same for every place that reads a value: a library's object is known by its name, what run time
+        sets of the program's one settings object by what it is of that.
+        """
+        if origin.node is None and isinstance(origin.read, cst.Attribute):
+            return self._of_one_object(origin.tree, origin.read) or (origin.tree.path, origin.reason)
         if isinstance(origin.node, (cst.Name, cst.Attribute)):
             dotted = self._values.program.symbols.dotted(origin.tree, origin.node)
             if dotted is not None or isinstance(origin.node, cst.Name):
                 return dotted or cst.ensure_type(origin.node, cst.Name).value
         return (origin.tree.path, origin.node or origin.reason)
+
+    def _of_one_object(self, tree: Tree, read: cst.Attribute) -> Hashable | None:
+        """`settings.config.zero`, where the top of a file makes `settings`: the same in each file that reads it."""
+        names, root = [read.attr.value], read.value
+        while isinstance(root, cst.Attribute):
+            names.append(root.attr.value)
+            root = root.value
+        origins = self._values.origins(tree, root) if isinstance(root, cst.Name) else ()
+        made = [o.node for o in origins if isinstance(o.node, cst.Call) and _is_at_top(o.tree, o.node)]
+        return (made[0], *names) if len(made) == len(origins) == 1 else None
+
+
+def _is_at_top(tree: Tree, node: cst.CSTNode) -> bool:
+    return not any(isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.BaseComp)) for outer in tree.ancestors(node))
 
 
 def _any_contradicts(facts: Collection[Fact | OneOf], others: Collection[Fact | OneOf]) -> bool:

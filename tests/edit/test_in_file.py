@@ -178,3 +178,19 @@ def test_under_the_name_that_the_file_has_for_it() -> None:
     assert "\n\n\ndef fsdp2_unwrap(model):\n" in result.text
     assert "return fsdp2_unwrap(model).config" in result.text
     assert SUPPORT not in result.after
+
+
+def test_modules_go_by_the_names_that_the_file_has_for_them() -> None:
+    text = """\
+import torch
+import torch.distributed as tdist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def wrap(model, name, policy):
+    return FSDP(model, sharding_strategy=ShardingStrategy[name], auto_wrap_policy=policy, device_id=0)
+"""
+    result = rewrite(text)
+    assert "strategy_kwargs" in result.own
+    assert "tdist.get_world_size()" in result.text
+    assert "as dist\n" not in result.text

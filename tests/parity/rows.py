@@ -688,7 +688,25 @@ for hybrid, strategy, sync in (
         world=4,
         seed_by_rank=sync,
     )
-for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
+    program(
+        f"strategy {strategy} of a function, over a mesh of all ranks",
+        f"""
+        def strategy_of(name):
+            if name == "zero2":
+                return ShardingStrategy.SHARD_GRAD_OP
+            elif name == "ddp":
+                return ShardingStrategy.NO_SHARD
+            return ShardingStrategy.FULL_SHARD
+
+
+        def build():
+            mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+            strategy = strategy_of("{"ddp" if strategy == "NO_SHARD" else "zero2"}")
+            return FSDP(Plain(), {BLOCKS}, sharding_strategy=strategy, device_mesh=mesh)
+        """,
+    )
+for strategy in ("FULL_SHARD", "NO_SHARD"):
     row(
         f"strategy by the name {strategy}, over a mesh of all ranks",
         "Plain",

@@ -1525,7 +1525,7 @@ def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
     assert "return fully_shard(model, mesh=self.mesh, **fsdp_kwargs)\n" in result.text
     assert not result.support
     other = code(text).replace("self.mesh.ndim == 2", "full > 2")
-    assert "shard_model" in rewrite(header + other).support
+    assert "fsdp_mesh = sharding_mesh(strategy.name, self.mesh)\n" in rewrite(header + other).text
     # FSDP1 raised where a hybrid strategy met a mesh of one dimension: what ran has two, whoever chose it.
     hybrid = code(text).replace(
         "ShardingStrategy.FULL_SHARD if full else ShardingStrategy.SHARD_GRAD_OP", "one(self.mesh)"
@@ -1846,10 +1846,154 @@ def test_strategy_by_name_over_a_mesh_of_one_dimension() -> None:
     assert "    return fully_shard(model, mesh=fsdp_mesh, **fsdp_kwargs)\n" in text
 
 
+def test_what_a_function_chooses_is_named_for_what_it_is() -> None:
+    text = written(
+        """
+        def settings(cfg):
+            if cfg.zero2:
+                sharding_strategy = ShardingStrategy.SHARD_GRAD_OP
+            else:
+                sharding_strategy = ShardingStrategy.FULL_SHARD
+            return cfg.policy, sharding_strategy
+
+
+        def wrap(model, cfg):
+            policy, chosen = settings(cfg)
+            return FSDP(model, sharding_strategy=chosen)
+        """
+    )
+    assert "        fsdp_kwargs = {}\n    return cfg.policy, fsdp_kwargs\n" in text
+    assert "    policy, fsdp_kwargs = settings(cfg)\n" in text
+
+
+def test_a_hybrid_strategy_that_another_file_chooses() -> None:
+    """What its mesh needs is imported there."""
+    choose = code(
+        """
+        from torch.distributed.fsdp import ShardingStrategy
+
+
+        def get_strategy(cfg):
+            if cfg.hybrid:
+                strategy = ShardingStrategy.HYBRID_SHARD
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+            return strategy
+        """
+    )
+    wrap = f"    return FSDP(model, sharding_strategy=strategy, auto_wrap_policy=policy, {DEVICE})\n"
+    train = (
+        f"{HEAD}from choose import get_strategy\n\n\ndef wrap(model, cfg, policy):\n    strategy = get_strategy(cfg)\n"
+    )
+    result = rewrite_files({"train.py": train + wrap, "choose.py": choose})
+    assert "        devices = torch.cuda.device_count()  # sharded inside" in result.after["choose.py"]
+    assert "import torch\nimport torch.distributed as dist\n" in result.after["choose.py"]
+    assert "fully_shard(model, mesh=mesh)\n" in result.after["train.py"]
+
+
+def test_a_choice_that_means_something_else_to_two_calls_is_left() -> None:
+    """The one call has a mesh, and the other makes one."""
+    made = 'init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))'
+    text = written(
+        f"""
+        def strategy_of(name):
+            return ShardingStrategy.HYBRID_SHARD if name == "zero3" else ShardingStrategy._HYBRID_SHARD_ZERO2
+
+
+        def wrap(model, name, policy, init_device_mesh):
+            return FSDP(model, sharding_strategy=strategy_of(name), device_mesh={made}, {DEVICE})
+
+
+        def wrap_other(model, name, policy):
+            return FSDP(model, sharding_strategy=strategy_of(name), auto_wrap_policy=policy, {DEVICE})
+        """
+    )
+    assert "return ShardingStrategy.HYBRID_SHARD if" in text
+    assert "shard_model" not in text
+    assert text.count("[strategy.name]") == 2
+
+
+OVER_ALL = code(
+    """
+    import sys
+
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    from choose import get_strategy
+
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    model = FSDP(Net(), sharding_strategy=get_strategy(sys.argv[1]), device_mesh=mesh, device_id=0)
+    """
+)
+CHOOSE = code(
+    """
+    from torch.distributed.fsdp import ShardingStrategy
+
+
+    def get_strategy(name):
+        if name == "FULL_SHARD":
+            return ShardingStrategy.FULL_SHARD
+        elif name == "SHARD_GRAD_OP":
+            return ShardingStrategy.SHARD_GRAD_OP
+        elif name == "NO_SHARD":
+            return ShardingStrategy.NO_SHARD
+        elif name == "HYBRID_SHARD":
+            return ShardingStrategy.HYBRID_SHARD
+        raise ValueError
+    """
+)
+
+
+def test_strategies_with_a_mesh_of_their_own_beside_one_of_all_ranks() -> None:
+    """The mesh that the call is given is that of the others; with a hybrid one FSDP1 refused it."""
+    result = rewrite_files({"train.py": OVER_ALL, "choose.py": CHOOSE})
+    assert 'fsdp_kwargs = {"mesh": mesh, **get_strategy(sys.argv[1])}\n' in result.after["train.py"]
+    assert "fully_shard(model, **fsdp_kwargs)\n" in result.after["train.py"]
+    assert 'return {"mesh": node_mesh("cuda")}\n' in result.after["choose.py"]
+    assert f'return {{"mesh": {REPLICATED}}}' in flat(result.after["choose.py"])
+
+
+def test_strategies_that_are_chosen_before_there_is_a_process_group() -> None:
+    """No mesh can be made there: the name is asked at the call."""
+    text = written(
+        f"""
+        def strategy_of(name):
+            return ShardingStrategy.NO_SHARD if name == "ddp" else ShardingStrategy.FULL_SHARD
+
+
+        def start(rank):
+            torch.distributed.init_process_group("nccl")
+
+
+        def wrap(model, name):
+            strategy = strategy_of(name)
+            start(0)
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """
+    )
+    assert "    start(0)\n    mesh = None\n    if strategy.name == " in text
+
+
+def test_a_comment_behind_a_strategy_stands_behind_its_arguments() -> None:
+    text = written(
+        f"""
+        def wrap(model, policy, late):
+            if late:
+                strategy = ShardingStrategy._HYBRID_SHARD_ZERO2  # or SHARD_GRAD_OP, as asked
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+            return FSDP(model, auto_wrap_policy=policy, sharding_strategy=strategy, {DEVICE})
+        """
+    )
+    assert '            "reshard_after_forward": False,\n        }  # or SHARD_GRAD_OP, as asked\n' in text
+
+
 def test_no_mesh_beside_a_hybrid_strategy_is_left_to_run_time() -> None:
     made = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))'
     text = rewrite(BRANCHES.replace(made, f"{made} if settings.two else None")).text
-    assert "shard_model(model, device_mesh=mesh" in flat(text)
+    assert "fsdp_mesh = mesh or strategy_mesh(strategy.name)\n" in text
 
 
 def test_an_assignment_that_became_the_same_in_both_branches_stands_above_them() -> None:

@@ -837,8 +837,8 @@ def test_a_mesh_is_laid_out_for_the_line_that_it_moves_to() -> None:
 
 
         def wrap(make):
-            # device_mesh: two nodes
             model = make()
+            # two nodes
             mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
             fully_shard(model, mesh=mesh)
             return model

@@ -905,9 +905,22 @@ def test_an_argument_that_is_none_of_fsdp1s_leaves_the_call(call: str) -> None:
     assert result.text.index("raise NotImplementedError") < result.text.index(call)
 
 
+def test_an_argument_and_a_policy_of_torch_1_11() -> None:
+    header = BEFORE + "from torch.distributed.fsdp.wrap import default_auto_wrap_policy\n\n\n"
+    text = rewrite(
+        header + "def build(net):\n    return FSDP(net, fsdp_auto_wrap_policy=default_auto_wrap_policy)\n"
+    ).text
+    assert "    for unit in units_by_size(net, int(1e8)):\n        fully_shard(unit)\n" in text
+    assert "default_auto_wrap_policy" not in text
+    text = rewrite(
+        BEFORE + "def build(net, opts):\n    return FSDP(net, fsdp_auto_wrap_policy=opts.policy, **opts.fsdp)\n"
+    ).text
+    assert "shard_model(net, auto_wrap_policy=opts.policy, **opts.fsdp)\n" in text
+
+
 def test_the_former_name_of_an_argument_is_told() -> None:
-    result = rewrite(BEFORE + "def build(net, policy):\n    return FSDP(net, fsdp_auto_wrap_policy=policy)\n")
-    assert "FSDP(net, fsdp_auto_wrap_policy=policy)" in result.text
+    """In a dict it is left to a person."""
+    result = rewrite(BEFORE + "def build(net, policy):\n    return FSDP(net, **dict(fsdp_auto_wrap_policy=policy))\n")
     (found,) = result.findings
     assert found.level is Level.MANUAL
     assert found.hint == "fsdp_auto_wrap_policy has been auto_wrap_policy since torch 1.12"

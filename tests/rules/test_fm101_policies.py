@@ -144,8 +144,10 @@ def test_comments_on_what_is_gone_go_with_it() -> None:
     text = rewrite(head + SETTINGS_ABOVE).text
     comments = [line.split("#")[1].strip() for line in text.splitlines() if "#" in line]
     own = "Inputs are cast at the root only."
-    assert comments == ["for both", "blocks", "names, and", "mixed_precision: full", own]
+    assert comments == ["for both", "names, and", "full", own, "blocks"]
     assert "def wrap(model):\n    # for both\n    print(" in text
+    assert "    # full\n    mp_policy = " in text  # each above what its argument has become
+    assert "    # blocks\n    for module in model.modules():\n" in text
 
 
 _ALL = "module, recurse, nonwrapped_numel"
@@ -456,7 +458,9 @@ def test_root_of_another_class_needs_no_guard() -> None:
             return model
         """
     )
-    assert "        if isinstance(module, Block):\n" in rewrite(before.replace("BASE", "object")).text
+    for made in ("Net().cuda()", "Net() if FLAG else None"):  # FSDP1 refused None
+        text = before.replace("BASE", "object").replace("Net().cuda()", made)
+        assert "        if isinstance(module, Block):\n" in rewrite(text).text
     guarded = "        if module is not model and isinstance(module, Block):\n"
     assert guarded in rewrite(before.replace("BASE", "Block")).text
     assert guarded in rewrite(before.replace("Net().cuda()", "Block()")).text

@@ -598,6 +598,20 @@ def shard(model, half):
     assert not [f for f in result.findings if "no constructor call is seen" in f.message]
 
 
+def test_a_precision_that_nothing_reads_is_only_rewritten() -> None:
+    text = """
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+HALF = MixedPrecision(param_dtype=torch.float16, buffer_dtype=torch.float16)
+model = FSDP(net)
+"""
+    (found,) = (each for each in rewrite(text).findings if each.rule == "FM103")
+    assert (found.level, found.message[-19:]) == (Level.REWRITTEN, "which nothing reads")
+    (found,) = (each for each in rewrite(text + "use(HALF, model)\n").findings if each.rule == "FM103")
+    assert found.level is Level.REVIEW
+
+
 @pytest.mark.parametrize(
     "use",
     [

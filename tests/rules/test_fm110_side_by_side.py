@@ -408,8 +408,8 @@ def test_script_that_shares_nothing_is_rewritten(tmp_path: Path) -> None:
 
 def test_script_that_shares_code_is_left_and_says_so(tmp_path: Path) -> None:
     shares = ALONE.replace("\n\n\ndef", "\nfrom saving import save\n\n\ndef") + "    save(model)\n"
-    result = _migrate(tmp_path, LIBRARY | {"shares.py": shares})
-    assert result.after["shares.py"] == shares
+    result = _migrate(tmp_path, LIBRARY | {"shares.py": shares, "test_shares.py": shares})
+    assert result.after["shares.py"] == result.after["test_shares.py"] == shares
     (found,) = (finding for finding in result.findings if finding.level is Level.MANUAL)
     assert found.path.name == "shares.py"
     assert "shares code" in found.message

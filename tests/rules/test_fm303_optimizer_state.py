@@ -474,6 +474,13 @@ def test_state_to_load_into_a_model_with_a_group_of_its_own(group: str) -> None:
     )
 
 
+def test_mesh_of_all_ranks_that_a_library_makes() -> None:
+    text = GROUP.format(call="optim_state_dict_to_load(model, optimizer, optimizer.saved)")
+    text = text.replace("process_group=group", "device_mesh=hsdp_device_mesh(2, 2)")
+    text = "\nfrom llama_recipes.utils.fsdp_utils import hsdp_device_mesh" + text
+    assert "return optim_state_dict_to_load(model, optimizer, optimizer.saved)\n" in rewrite(text).text
+
+
 LEFT = [
     ("FSDP.optim_state_dict(*saved)", "not followed"),
     ("FSDP.optim_state_dict(model, optimizer, saved)", "its optim_state_dict is `saved`"),

@@ -148,6 +148,11 @@ def test_private_helpers() -> None:
     assert result.text.endswith("    return isinstance(x, DTensor)\n")  # what FSDP1 had flattened, FSDP2 shards
     assert {level for _, level, _ in result.summary} == {"rewritten"}
     check_marked(text + "    return list(map(_is_fsdp_flattened, x))\n", "FM401", Level.MANUAL, "internals")
+    hook = "from torch.distributed.fsdp._runtime_utils import _pre_backward_hook\n"
+    result = check_marked(
+        f"{hook}{HEAD}    _pre_backward_hook(x, model, None, None)\n", "FM401", Level.MANUAL, "internals"
+    )
+    assert "module.unshard()" in next(each.hint for each in result.findings if each.rule == "FM401")
 
 
 def test_program_without_a_constructor_is_only_reported() -> None:

@@ -217,6 +217,54 @@ def test_a_way_on_which_the_model_may_be_wrapped(way: str) -> None:
     assert f"    {PLAIN}\n" not in rewrite(IMPORTS + "\n" + TOGETHER[way].format(plain=PLAIN)).text
 
 
+SETTINGS = """
+class Settings:
+    def __init__(self):
+        self._config = None
+
+    @property
+    def config(self):
+        return self._config
+
+    def load(self, config):
+        self._config = config
+
+
+settings = Settings()
+others = Settings()
+"""
+ELSEWHERE = """
+import torch
+from settings import NAME
+
+
+def save(model):
+    if NAME.config.zero.fsdp:
+        print("sharded")
+    else:
+        torch.save(model.state_dict(), "plain.pt")
+"""
+BY_SETTINGS = f"""
+{IMPORTS}
+from save import save
+from settings import settings
+
+
+def main(net, config):
+    settings.load(config)
+    if settings.config.zero.fsdp:
+        net = FSDP(net)
+    save(net)
+"""
+
+
+@pytest.mark.parametrize("name", ["settings", "others"])
+def test_a_way_of_a_flag_that_another_file_asks(name: str) -> None:
+    files = {"settings.py": SETTINGS, "save.py": ELSEWHERE.replace("NAME", name), "train.py": BY_SETTINGS}
+    result = rewrite_files(files)
+    assert (f"        {PLAIN}\n" in result.after["save.py"]) is (name == "settings")
+
+
 def test_what_one_trainer_loads_before_it_wraps_is_not_what_another_wrapped() -> None:
     """Two trainers of a program, of which each run has one: the first loads its weights where it makes the model."""
     models = """

@@ -50,6 +50,19 @@ def test_groups_by_dimension_are_reported() -> None:
     assert ("FM404", Level.MANUAL) in {(finding.rule, finding.level) for finding in rewrite(HEAD + body).findings}
 
 
+def test_groups_that_timm_makes_by_dimension_are_reported_and_so_are_their_files() -> None:
+    body = """
+from timm.optim import create_optimizer_v2, optim_factory
+def f(net, path):
+    model = FSDP(net)
+    groups = optim_factory.add_weight_decay(model, 0.05)
+    torch.save({"optimizer": torch.optim.AdamW(groups).state_dict()}, path)
+    return create_optimizer_v2(model, "sgd")
+"""
+    found = [f.rule for f in rewrite(f"import torch\n{HEAD}{body}").findings if f.level is Level.MANUAL]
+    assert sorted(found) == ["FM307", "FM404"]
+
+
 def test_groups_by_dimension_of_the_plain_model_are_as_they_were() -> None:
     body = "def f(net):\n    n = sum(p.ndim for p in net.parameters())\n    return FSDP(net), n\n"
     assert "FM404" not in {finding.rule for finding in rewrite(HEAD + body).findings}

@@ -139,6 +139,39 @@ def test_condition_that_does_more_stays(test: str, more: str) -> None:
     assert f"    if {test}:\n" in rewrite(KINDS.format(test=test, more=more)).text
 
 
+MEMBERS = """
+from enum import Enum
+
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel as FSDP
+
+
+class Prefetch(str, Enum):
+    PRE = "pre"
+    NONE = "none"
+
+    def to_torch(self):
+        table = {Prefetch.PRE: BackwardPrefetch.BACKWARD_PRE, Prefetch.NONE: None}
+        if self not in table:
+            raise ValueError(f"unknown: {self}")
+        return table[self]
+
+
+def wrap(net, cfg):
+    prefetch = Prefetch(cfg.prefetch).to_torch()
+    return FSDP(net, backward_prefetch=prefetch)
+"""
+
+
+def test_what_a_member_of_an_enum_stands_for_goes() -> None:
+    member = MEMBERS.replace("Prefetch(cfg.prefetch).", "Prefetch.PRE.")
+    assert "def wrap(net, cfg):\n    return fully_shard(net)\n" in rewrite(member).text
+    assert (
+        "    Prefetch.PRE.to_torch()\n"
+        in rewrite(member.replace("        table = {", "        print(self)\n        table = {")).text
+    )
+    assert "    Prefetch(cfg.prefetch).to_torch()\n" in rewrite(MEMBERS).text  # which refuses an unknown one
+
+
 @pytest.mark.parametrize("lookup", ["getattr(ShardingStrategy, cfg.mode)", "ShardingStrategy[cfg.mode]"])
 def test_a_strategy_that_is_looked_up_for_nothing_still_refuses_unknown_names(lookup: str) -> None:
     body = f"torch.cuda.set_device(0)\nkeep = {lookup}\nmodel = FSDP(net, sharding_strategy=keep, device_mesh=cfg.mesh)"

@@ -65,7 +65,9 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     policy = ctx.named(Import(PACKAGE, "MixedPrecisionPolicy"), call)
     level, message = Level.REWRITTEN, "MixedPrecision becomes MixedPrecisionPolicy"
-    if not _is_taken(call, ctx) and "buffer_dtype" in fields:
+    if _is_unread(call, ctx):
+        message += ", which nothing reads"
+    elif not _is_taken(call, ctx) and "buffer_dtype" in fields:
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Fix(
@@ -102,6 +104,15 @@ def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:
     """Whether a wrap site that becomes `fully_shard` is seen to use it, also out of a dict that it spreads."""
     spread = {value for wrap in ctx.plan.wraps.values() if wrap.draft is not None for value in wrap.draft.spread}
     return node in ctx.plan.changed or not spread.isdisjoint((node, *ctx.ancestors(node)))
+
+
+def _is_unread(node: cst.Call, ctx: Context) -> bool:
+    """A constant that no file of the program reads."""
+    holder = ctx.parent(node)
+    target = holder.targets[0].target if isinstance(holder, cst.Assign) and len(holder.targets) == 1 else None
+    if not isinstance(holder, cst.Assign) or not isinstance(target, cst.Name):
+        return False
+    return not ctx.uses(holder) and not ctx.is_read_elsewhere(target.value)
 
 
 def _is_for_library(node: cst.BaseExpression, ctx: Context) -> bool:

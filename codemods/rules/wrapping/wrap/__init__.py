@@ -324,7 +324,8 @@ def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
     item = ctx.named(Import(SUPPORT, "shard_model"), call)
     callee = call.func if is_constructor(ctx, call) else call.args[0].value
     start, end = ctx.span(callee)
-    renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value == "ignored_parameters"]
+    names = {"ignored_parameters": "ignored_states", **FORMER}
+    renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value in names]
     given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
     casts_buffers = any(has_buffer_dtype(origin) for value in given for origin in ctx.origins(value))
     level, messages = Level.REWRITTEN, [f"constructor call becomes shard_model of the support module: {reason}"]
@@ -337,7 +338,7 @@ def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
         messages += [UNUSED] if reason != UNUSED else []
         hints.append("run it on torch 2.13 or newer, where shard_model does as FSDP1 did")
     return Fix(
-        edits=[Edit(start, end, item.local), *(Edit(*ctx.bare_span(name), "ignored_states") for name in renamed)],
+        edits=[Edit(start, end, item.local), *(Edit(*ctx.bare_span(each), names[each.value]) for each in renamed)],
         findings=[finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))],
         imports=[item],
     )

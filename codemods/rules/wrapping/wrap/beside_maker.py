@@ -16,8 +16,9 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.reading.enclosing import enclosing
 
+from .argument_comments import kept_comments
 from .draft import Draft
-from .emit import body_of_root, kept_comments
+from .emit import body_of_root
 from .one_dict import says
 
 _LINES = 5

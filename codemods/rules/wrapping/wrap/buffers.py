@@ -1,4 +1,4 @@
-"""`buffer_dtype`: FSDP1 cast the floating-point buffers; FSDP2 leaves them alone, so they are cast before sharding.
+"""`buffer_dtype`: FSDP1 cast the floating-point buffers; FSDP2 leaves them, so they are cast beside `fully_shard`.
 
 A model that is seen to have none needs no loop: its classes are the program's own, no file of it registers a buffer,
 and what it takes from libraries are layers that hold parameters only.

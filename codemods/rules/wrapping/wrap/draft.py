@@ -187,6 +187,8 @@ class Draft:
     """Whether the new code reads the fields of a `MixedPrecision` that is not followed to where it is made."""
     keeps: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that the new code reads as they are."""
+    options: dict[cst.CSTNode, str] = field(default_factory=dict)
+    """What each option of a choice becomes, where it stands."""
     edits: list[tuple[Context, Edit]] = field(default_factory=list)
     """What changes away from the call: options of a choice, where they stand."""
     inlined: set[cst.CSTNode] = field(default_factory=set)
@@ -207,6 +209,8 @@ class Draft:
     """What becomes of it, which all calls that take it have to say alike."""
     imports_elsewhere: list[tuple[Context, Import]] = field(default_factory=list)
     """What other files need for what is written there."""
+    written_for: dict[str, str] = field(default_factory=dict)
+    """The argument that each statement before is written for, where that is one."""
     unit_comments: list[str] = field(default_factory=list)
     """What the user said of the policy, where its statement goes."""
     notes: list[Note] = field(default_factory=list)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import tokenize
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 import libcst as cst
 
@@ -14,18 +10,15 @@ from codemods.api import SUPPORT, Context, Edit, NotStatic
 from codemods.reading.block_layout import extra_indent
 from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import block_of, context_of
-from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
 
+from .argument_comments import kept_comments
 from .draft import Draft, UnitSelector
 from .one_test import other_side
 from .other_classes import in_branches
 
-_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
-"""What some arguments become, where they become anything."""
-
-_PRAGMAS = ("noqa", "pragma:", "pylint:", "pyright:", "type: ignore")
-"""What tools are told of a line, which says nothing without it."""
+_ARGUMENTS = {"offload_policy": "cpu_offload", "mp_policy": "mixed_precision", "**": "sharding_strategy"}
+"""What arguments of `fully_shard` were to FSDP1."""
 
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
@@ -138,12 +131,20 @@ def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     made = _with_value_used_once(made)
     named, common = _named_values(made, width) if made.selector is not None else ([], made.common_kwargs)
     choice = other_side(made, named)
-    before = [block for block in made.before if block is not choice]
-    lines = [*kept_comments(made), *(line for block in before for line in block.split("\n")), *named]
+    blocks = [*(block for block in made.before if block is not choice), *named]
+    comments = kept_comments(made)
+    sources = [made.written_for.get(block, "") for block in blocks]
+    places = {*sources, *(["auto_wrap_policy"] if made.selector is not None else [])} - {""}
+    lines = [each.told for each in comments if each.argument not in places]
+    for index, block in enumerate(blocks):
+        is_first = sources.index(sources[index]) == index
+        lines += [each.text for each in comments if is_first and each.argument == sources[index] != ""]
+        lines += block.split("\n")
     unit, root = {**made.unit_kwargs, **common}, {**made.root_kwargs, **common}
     if made.selector is not None:
         selector = replace(made.selector, guard="") if choice else made.selector
-        loop = [*made.unit_comments, *_loop(made, selector, unit, width + 4 * bool(choice))]
+        above = [each.text for each in comments if each.argument == "auto_wrap_policy"]
+        loop = [*above, *made.unit_comments, *_loop(made, selector, unit, width + 4 * bool(choice))]
         lines += [*choice.split("\n"), "else:", *(f"    {line}" for line in loop)] if choice else loop
     lines.extend(_steps(made, made.model, ""))
     return lines, root
@@ -170,7 +171,7 @@ def call_lines(made: Draft) -> int:
     depth = 8 if made.selector is not None and not made.selector.units else 4
     unit = _call(made, {**made.unit_kwargs, **common}, " " * depth, width, "module")
     root = _call(made, {**made.root_kwargs, **common}, "", width)
-    return len(named) + len(unit.split("\n")) + len(root.split("\n"))
+    return len("\n".join(named).split("\n")) * bool(named) + len(unit.split("\n")) + len(root.split("\n"))
 
 
 def _line(made: Draft) -> cst.SimpleStatementLine:
@@ -184,14 +185,15 @@ def _named_values(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     """The arguments that units and root share, computed once where a call with all of them is too long for a line."""
     if "\n" not in _call(made, {**made.unit_kwargs, **made.common_kwargs}, " " * 8, width):
         return [], made.common_kwargs
-    lines, common = [], dict(made.common_kwargs)
+    blocks, common = [], dict(made.common_kwargs)
     for name, value in made.common_kwargs.items():
         text = made.file.plain(value)
         if "\n" in text or not {"(", " "} & set(text):
             continue
         common[name] = made.fresh("fsdp_kwargs", "shard_kwargs") if name == "**" else made.fresh(name, f"fsdp_{name}")
-        lines.extend(in_brackets(common[name], value, made).split("\n"))
-    return lines, common
+        blocks.append(in_brackets(common[name], value, made))
+        made.written_for.setdefault(blocks[-1], _ARGUMENTS.get(name, ""))
+    return blocks, common
 
 
 def in_brackets(target: str, value: str, made: Draft) -> str:
@@ -282,52 +284,6 @@ def _unit_test(made: Draft, targets: UnitSelector, module: str) -> list[str]:
     if targets.test:
         parts.append(targets.test.format(module=module))
     return parts
-
-
-def kept_comments(made: Draft) -> list[str]:
-    """The comments between the arguments, but for those on an argument that is gone. What stands behind an argument
-    says which one it is about."""
-    code = made.file.code(made.call)
-    lines = code.split("\n")
-    named = {line: name for name, first, last in _argument_lines(made) for line in range(first, last + 1)}
-    gone = _lines_of_gone(made)
-    skipped = {line for first, last in gone for line in range(first, last + 1)}
-    for first, last in gone:
-        below = lines[last + 1].lstrip() if last + 1 < len(lines) else ""
-        if last + 1 in skipped or below.startswith(("#", ")")):
-            above = takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1))
-            skipped.update(above)
-    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
-    comments = []
-    for token in tokens:
-        line, column = token.start[0] - 1, token.start[1]
-        text = token.string.lstrip("# ")
-        if token.type != tokenize.COMMENT or line in skipped or text.startswith(_PRAGMAS):
-            continue
-        name = named.get(line, "") if lines[line][:column].strip() else ""
-        comments.append(token.string if not name or name in text else f"# {name}: {text}")
-    return comments
-
-
-def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
-    """The lines of arguments that nothing is written for, the first and the last of each."""
-    written = {**made.unit_kwargs, **made.root_kwargs, **made.common_kwargs}
-    return [
-        (first, last)
-        for name, first, last in _argument_lines(made)
-        if name in DROPPED
-        or name not in made.present
-        or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name])
-    ]
-
-
-def _argument_lines(made: Draft) -> Iterator[tuple[str, int, int]]:
-    """The arguments by keyword, with the first and the last line of each, counted from the call's."""
-    start = made.file.position(made.call)[0]
-    for argument in made.call.args:
-        if argument.keyword is not None:
-            first = made.file.position(argument)[0] - start
-            yield argument.keyword.value, first, first + made.file.code(argument.value).count("\n")
 
 
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:

@@ -11,6 +11,7 @@ from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option, options, readers
 from codemods.reading.enclosing import contains, is_label
 from codemods.reading.manual import is_constructor, is_factory
+from codemods.reading.one_process import makes_group
 from codemods.reading.words import is_name
 
 from .draft import Draft
@@ -20,6 +21,25 @@ def is_for_constructors(option: Option, value: cst.BaseExpression, argument: str
     """Whether nothing but constructor calls, which are rewritten, reads what is chosen, as this argument."""
     found = readers(option.file, option.node, value)
     return bool(found) and all(node is value or is_given(ctx, node, argument) for ctx, node in found or ())
+
+
+def is_before_group(ctx: Context, value: cst.BaseExpression, call: cst.Call) -> bool:
+    """Whether a variable takes what is chosen before the process group is there: no mesh can be made of it yet."""
+    if not isinstance(value, cst.Name):
+        return False
+    targets, _ = mentions(ctx, ctx.scope(call), value.value)
+    first, last = min((ctx.span(each)[1] for each in targets), default=0), ctx.span(call)[0]
+    between = (each for each in ctx.calls(ctx.scope(call)) if first <= ctx.span(each)[0] < last)
+    return bool(targets) and any(makes_group(ctx, each) for each in between)
+
+
+def contradicted(drafts: Iterable[Draft]) -> set[cst.CSTNode]:
+    """The options that would become something else for two calls: each reads at run time which it is."""
+    texts: dict[cst.CSTNode, set[str]] = {}
+    for draft in drafts:
+        for node, text in draft.options.items():
+            texts.setdefault(node, set()).add(draft.file.plain(text))
+    return {node for node, found in texts.items() if len(found) > 1}
 
 
 def put_for_none(
@@ -67,8 +87,8 @@ def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
 
 
 def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: str, better: Sequence[str]) -> str:
-    """The variable that held the choice gets a name that says what it holds now, where it is a local one; so does one
-    of the same name in the function that chooses.
+    """The variable that held the choice gets a name that says what it holds now, where it is a local one; so does the
+    one in the function that chooses.
     """
     ctx, scope = draft.file, draft.file.scope(draft.call)
     if not is_renamed(value, draft, argument):
@@ -78,13 +98,23 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
     draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
     chosen_in = dict.fromkeys((option.file.scope(option.node), option.file) for option in found)
     for inner, where in chosen_in:
-        own, read = mentions(where, inner, value.value)
+        held = {_held_by(option) for option in found if option.file.scope(option.node) is inner} - {""}
+        own, read = mentions(where, inner, held.pop()) if len(held) == 1 else ([], [])
         taken = {node.value for node in where.inside(inner) if isinstance(node, cst.Name)}
         if inner is scope or not isinstance(inner, cst.FunctionDef) or name in taken or not own:
             continue
         if all(isinstance(where.parent(use), (cst.Return, cst.Element)) for use in read):
             draft.edits += [(where, Edit(*where.span(node), name)) for node in (*own, *read)]
     return name
+
+
+def _held_by(option: Option) -> str:
+    """The variable that an option is assigned to, or a choice of it and others."""
+    statement = option.file.parent(option.node)
+    while isinstance(statement, cst.IfExp):
+        statement = option.file.parent(statement)
+    target = statement.targets[0].target if isinstance(statement, cst.Assign) else None
+    return target.value if isinstance(target, cst.Name) else ""
 
 
 def is_renamed(value: cst.Name, draft: Draft, argument: str) -> bool:

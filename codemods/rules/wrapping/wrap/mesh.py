@@ -7,25 +7,23 @@ where the second dimension has one, not at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, NotStatic, Origin
-from codemods.reading.choices import Option
-from codemods.reading.enclosing import upward
-from codemods.tables.strategies import STRATEGIES
+from codemods.api import SUPPORT, Edit, NotStatic, Origin
 
 from . import own_meshes
 from .draft import Draft, Note, Value
 from .groups import from_group, of_one_group, one_group, under_keys
-from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
+from .hybrid_only import HYBRID, is_for_hybrids
 from .mesh_of_branch import put_into_dict
+from .mesh_shape import dimensions, is_by_shape, is_of_hybrids
 from .own_meshes import NAMES, make
 from .placement import distributed
 from .ranks import CUDA, Ranks, another_type, device_type, ranks_of
-from .strategy_names import Strategy, names_given
+from .strategy_names import Strategy
 
 
 def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
@@ -38,14 +36,14 @@ def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
 
 def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> None:
     """Set `mesh`, and the group that `sync_module_states` broadcasts in; raise NotStatic for what is not seen."""
-    if ranks is not None and ranks.argument == "device_mesh":
+    if strategy.has_mesh:
+        if strategy.mesh:
+            draft.common_kwargs["mesh"] = strategy.mesh
+    elif ranks is not None and ranks.argument == "device_mesh":
         draft.common_kwargs["mesh"] = _from_mesh(ranks, strategy, draft)
         put_into_dict(ranks, strategy, draft)
     elif ranks is not None:
         from_group(ranks, strategy, draft)
-    elif strategy.has_mesh:
-        if strategy.mesh:
-            draft.common_kwargs["mesh"] = strategy.mesh
     elif strategy.meshes:
         if "auto_wrap_policy" not in draft.given and strategy.known in HYBRID:
             raise NotStatic(
@@ -90,7 +88,7 @@ def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     if strategy.known == "NO_SHARD" and ranks.instead is None:
         return _of_replicas(ranks, draft)
     origins = [origin for origin in ranks.origins if not origin.is_none]
-    seen = {_dimensions(origin) for origin in origins}
+    seen = {dimensions(origin) for origin in origins}
     names = seen.pop() if len(seen) == 1 else ()
     if len(names) == 2 and not any(names) and strategy.names & HYBRID:
         _name_dimensions(origins, draft)
@@ -165,9 +163,7 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
 
 def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh whose dimensions only run time knows, if there is one."""
-    made = {origin.node for origin in ranks.origins if origin.node is not None}
-    by_shape = bool(strategy.options) and all(fits_shape(option, made) for option in strategy.options)
-    if (strategy.names <= HYBRID or by_shape) and not ranks.may_be_none:
+    if (strategy.names <= HYBRID or is_by_shape(ranks, strategy)) and not ranks.may_be_none:
         text = ranks.text
         if ranks.is_made:
             text = draft.fresh("mesh", "fsdp_mesh")
@@ -175,8 +171,7 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         draft.mesh, draft.group = text, None
         return text
     seen = [origin for origin in ranks.origins if not origin.is_none]
-    is_beside = strategy.value is not None and is_beside_hybrids(ranks.origins, strategy.value, draft)
-    if strategy.meshes <= HYBRID and is_beside and ranks.instead is None:
+    if is_of_hybrids(ranks, strategy, draft):
         draft.mesh, draft.mesh_is_optional, draft.group = ranks.text, ranks.may_be_none, None
         return ranks.text
     name = draft.fresh("mesh", "fsdp_mesh")
@@ -211,59 +206,3 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         draft.before.append(f"if {group} is not None:\n    {line}" if ranks.instead.may_be_none else line)
     draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
     return name
-
-
-def _dimensions(origin: Origin) -> tuple[str, ...]:
-    """The names of a mesh's dimensions, empty ones where it has none; nothing when the mesh is not seen."""
-    node = origin.node
-    if isinstance(node, cst.Subscript):
-        indices = [element.slice.value for element in node.slice if isinstance(element.slice, cst.Index)]
-        if len(indices) == 1 and isinstance(indices[0], cst.Tuple):
-            indices = [element.value for element in indices[0].elements]
-        return _literals(indices)
-    if not isinstance(node, cst.Call) or not (origin.file.dotted(node.func) or "").endswith(".init_device_mesh"):
-        return ()
-    named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
-    shape = named.get("mesh_shape", node.args[1].value if len(node.args) > 1 and not node.args[1].keyword else None)
-    names = named.get("mesh_dim_names")
-    if isinstance(names, (cst.Tuple, cst.List)):
-        return _literals([element.value for element in names.elements])
-    return ("",) * len(shape.elements) if isinstance(shape, (cst.Tuple, cst.List)) else ()
-
-
-def _literals(nodes: list[cst.BaseExpression]) -> tuple[str, ...]:
-    if not all(isinstance(node, cst.SimpleString) for node in nodes):
-        return ()
-    return tuple(str(node.raw_value) for node in nodes if isinstance(node, cst.SimpleString))
-
-
-def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
-    """Whether a strategy is chosen only where the mesh is what it needs: a hybrid one raises for one of one dimension,
-    and any other is chosen where `mesh.ndim` is one.
-
-    `mesh` are the places where the mesh is made.
-    """
-    names = names_given(option.file, option.node) or frozenset()
-    if names and names <= HYBRID:
-        return True
-    if names & HYBRID or any(STRATEGIES[name].mesh for name in names):
-        return False
-    for inner, outer in upward(option.file, option.node):
-        if isinstance(outer, cst.If):
-            asked = _dimensions_asked(option.file, outer.test, mesh)
-            if asked and (asked == 1) == (inner is outer.body):
-                return True
-    return False
-
-
-def _dimensions_asked(ctx: Context, test: cst.BaseExpression, mesh: Collection[cst.CSTNode]) -> int:
-    """The number in `mesh.ndim == 2`; 0 for any other test."""
-    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
-        return 0
-    (compared,) = test.comparisons
-    number, left = compared.comparator, test.left
-    if not isinstance(left, cst.Attribute) or left.attr.value != "ndim" or not isinstance(compared.operator, cst.Equal):
-        return 0
-    made = {origin.node for origin in ctx.origins(left.value)}
-    is_mesh = bool(made) and made <= set(mesh)
-    return number.evaluated_value if is_mesh and isinstance(number, cst.Integer) and number.value in {"1", "2"} else 0

@@ -24,19 +24,24 @@ NO_SHARD = "# Each rank holds the whole parameters, and gradients are all-reduce
 def statements(name: str, strategy: str, draft: Draft, indent: str = "") -> str:
     """The statements that bind the mesh of one strategy, `indent` deeper than the call."""
     device = device_type(draft, f"sharding_strategy {strategy}")
-    above, shape = _node(device, draft) if strategy in HYBRID else (NO_SHARD, _replicas(draft))
-    line = _made(name, device, shape, draft)
+    dist = distributed(draft)
+    above, shape = NO_SHARD, f"({dist}.get_world_size(), 1)"
+    if strategy in HYBRID:
+        above, shape = _node(counted(device, draft), dist, draft)
+    line = _made(name, device, shape, make(draft))
     return "\n".join([above, *([line] if draft.fits(indent + line) else _by_name(name, device, shape, draft))])
 
 
-def _made(name: str, device: str, shape: str, draft: Draft) -> str:
-    return f"{name} = {make(draft)}({_arguments(device, shape)})"
+def _made(name: str, device: str, shape: str, function: str) -> str:
+    return f"{name} = {function}({_arguments(device, shape)})"
 
 
-def _by_name(name: str, device: str, shape: str, draft: Draft, taken: Collection[str] = ()) -> list[str]:
+def _by_name(
+    name: str, device: str, shape: str, draft: Draft, function: str = "", taken: Collection[str] = ()
+) -> list[str]:
     """The mesh of a shape that has a name, where one line would be too long."""
     named = draft.fresh(*(each for each in ("shape", "mesh_shape", "device_mesh_shape") if each not in taken))
-    return [f"{named} = {shape}", _made(name, device, named, draft)]
+    return [f"{named} = {shape}", _made(name, device, named, function or make(draft))]
 
 
 def _arguments(device: str, shape: str) -> str:
@@ -50,23 +55,20 @@ def _device_at(ctx: Context, node: cst.CSTNode, draft: Draft) -> str:
     return f"{draft.imported_at(ctx, node, Import('torch'))}.{DEVICE_TYPE}"
 
 
-def expression(option: Option, strategy: str, draft: Draft) -> str:
-    """The mesh of one strategy, where no statement can stand above."""
-    device = _device_at(option.file, option.node, draft)
-    if strategy in HYBRID:
-        return f"{draft.imported(SUPPORT, 'node_mesh')}({device})"
-    return f"{make(draft)}({_arguments(device, _replicas(draft))})"
-
-
 def at_option(option: Option, strategy: str, draft: Draft) -> str:
     """The mesh of one strategy in the place of an option, in another file too."""
     ctx, node = option.file, option.node
     device = _device_at(ctx, node, draft)
     if strategy in HYBRID:
         return f"{draft.imported_at(ctx, node, Import(SUPPORT, 'node_mesh'))}({device})"
-    function = draft.imported_at(ctx, node, Import("torch.distributed.device_mesh", "init_device_mesh"))
-    dist = draft.imported_at(ctx, node, Import("torch.distributed", alias="dist"))
+    function, dist = _functions_at(ctx, node, draft)
     return f"{function}({_arguments(device, f'({dist}.get_world_size(), 1)')})"
+
+
+def _functions_at(ctx: Context, node: cst.CSTNode, draft: Draft) -> tuple[str, str]:
+    """`init_device_mesh` and `dist`, in the place of an option."""
+    function = draft.imported_at(ctx, node, Import("torch.distributed.device_mesh", "init_device_mesh"))
+    return function, draft.imported_at(ctx, node, Import("torch.distributed", alias="dist"))
 
 
 def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | None:
@@ -78,13 +80,19 @@ def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | 
         return None
     taken = {node.value for node in ctx.inside(ctx.scope(option.node)) if isinstance(node, cst.Name)}
     device = _device_at(ctx, option.node, draft)
-    counted, shape = _node(device, draft, taken)
+    function, dist = _functions_at(ctx, option.node, draft)
+    if ctx.path == draft.file.path:
+        count = counted(device, draft)
+    else:
+        torch = draft.imported_at(ctx, option.node, Import("torch"))
+        count = f"{torch}.{'cuda' if device == CUDA else 'accelerator'}.device_count()"
+    above, shape = _node(count, dist, draft, taken)
     head = line_before(ctx, option.node)
-    lines = [_made("mesh", device, shape, draft)]
+    lines = [_made("mesh", device, shape, function)]
     if len(head) + len(ctx.plain(lines[0].removeprefix("mesh = "))) > ctx.width:
-        lines = _by_name("mesh", device, shape, draft, taken)
+        lines = _by_name("mesh", device, shape, draft, function, taken)
     *named, made = lines
-    return made.removeprefix("mesh = "), insertion(ctx, line, [counted, *named])
+    return made.removeprefix("mesh = "), insertion(ctx, line, [above, *named])
 
 
 def make(draft: Draft) -> str:
@@ -92,12 +100,8 @@ def make(draft: Draft) -> str:
     return draft.imported("torch.distributed.device_mesh", "init_device_mesh")
 
 
-def _node(device: str, draft: Draft, taken: Collection[str] = ()) -> tuple[str, str]:
+def _node(count: str, dist: str, draft: Draft, taken: Collection[str] = ()) -> tuple[str, str]:
     """What counts the devices of this node, and the shape of its mesh."""
-    count = draft.fresh(*(name for name in ("devices", "devices_of_node", "devices_per_node") if name not in taken))
-    line = f"{count} = {counted(device, draft)}  # sharded inside a node, replicated across"
-    return line, f"({distributed(draft)}.get_world_size() // {count}, {count})"
-
-
-def _replicas(draft: Draft) -> str:
-    return f"({distributed(draft)}.get_world_size(), 1)"
+    name = draft.fresh(*(each for each in ("devices", "devices_of_node", "devices_per_node") if each not in taken))
+    line = f"{name} = {count}  # sharded inside a node, replicated across"
+    return line, f"({dist}.get_world_size() // {name}, {name})"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import libcst as cst
 
@@ -10,6 +11,7 @@ from codemods.api import Context, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
+from codemods.reading.manual import argument_name
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
@@ -181,31 +183,37 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
     made.present = made.given - nothing
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
-    if "device_id" in arguments:
-        translate_device(arguments["device_id"], made)
-    elif "device_id" in entries:
-        device_of_entry(entries["device_id"], made)
+    with _writing("device_id", made):
+        if "device_id" in arguments:
+            translate_device(arguments["device_id"], made)
+        elif "device_id" in entries:
+            device_of_entry(entries["device_id"], made)
     if not made.device_type and not made.device:
         infer_device(made)
         if not made.device_type:
             find_parameters(made)
     ranks = given_ranks(given, made)
-    strategy = read_strategy(given.get("sharding_strategy"), made, ranks)
-    translate_mesh(ranks, strategy, made)
-    ignored.translate_ignored(arguments, switched, made)
-    arguments = translate_meta(arguments, made)
+    with _writing("sharding_strategy", made):
+        strategy = read_strategy(given.get("sharding_strategy"), made, ranks)
+    with _writing(ranks.argument if ranks is not None else "sharding_strategy", made):
+        translate_mesh(ranks, strategy, made)
+    with _writing(next((name for name in ignored.NAMES if name in given), ""), made):
+        ignored.translate_ignored(arguments, switched, made)
+    with _writing("param_init_fn", made):
+        arguments = translate_meta(arguments, made)
     undo_channels_last(made)
     made.may_lack_precision = may_be_none(given.get("mixed_precision"), made.file)
     find_batch_norm(given.get("mixed_precision"), made)
     for name, translate in TRANSLATORS.items():
         if name == "cpu_offload":
             translate_strategy(strategy, made)
-        if name in arguments:
-            translate(arguments[name], made)
-        elif name in switched:
-            SWITCHES[name](switched[name], made)
-        elif name in entries:
-            ENTRIES[name](entries[name], made)
+        with _writing(name, made):
+            if name in arguments:
+                translate(arguments[name], made)
+            elif name in switched:
+                SWITCHES[name](switched[name], made)
+            elif name in entries:
+                ENTRIES[name](entries[name], made)
     if not made.has_root:
         if made.selector is None:
             raise NotStatic("the model is a container without a forward, which fully_shard refuses")
@@ -226,6 +234,14 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     elif spelled:
         keep_dict(spelled, made)
         drop_unread(spelled, said, made)
+
+
+@contextmanager
+def _writing(argument: str, made: Draft) -> Iterator[None]:
+    """What is put before the call inside is there for an argument."""
+    known = [*made.before]
+    yield
+    made.written_for |= {text: argument for text in made.before if text not in known}
 
 
 def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:
@@ -285,7 +301,7 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
     Raises NotFSDP1 for a name that is none of FSDP1's, and NotStatic for `*args`, and for a `**kwargs` that the program
     does not spell out.
     """
-    _check_names(argument.keyword.value for argument in passed_arguments(ctx, call) if argument.keyword is not None)
+    _check_names(name for argument in passed_arguments(ctx, call) if (name := argument_name(argument)))
     found = Spread()
     for index, argument in enumerate(passed_arguments(ctx, call)):
         if _binds(argument.value):
@@ -295,7 +311,7 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
         elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
         elif argument.keyword is not None:
-            found.values[argument.keyword.value] = _itself(argument.value, ctx)
+            found.values[argument_name(argument)] = _itself(argument.value, ctx)
         elif index < len(POSITIONS):
             found.values[POSITIONS[index]] = argument.value
     _check_names(found.values)

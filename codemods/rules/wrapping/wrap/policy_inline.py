@@ -10,6 +10,7 @@ from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.layout import lost_comments
+from codemods.reading.manual import argument_name
 from codemods.reading.policies import (
     CLASS_POLICIES,
     class_elements,
@@ -191,5 +192,5 @@ def is_policy_argument(draft: Draft, use: cst.Name) -> bool:
     if ctx.fsdp1(call.func) != WRAPPER and not (call is draft.call and takes_alone(ctx, argument)):
         return False
     if argument.keyword is not None:
-        return argument.keyword.value == "auto_wrap_policy"
+        return argument_name(argument) == "auto_wrap_policy"
     return call.args[POSITIONS.index("auto_wrap_policy") :][:1] == (argument,)

@@ -24,7 +24,6 @@ from .strategy_names import FULL_SHARD, Strategy, frees_late, kwargs_for, own_pa
 
 def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Strategy:
     """The strategy of a call that is `given` a group or a mesh, or neither. Raises NotStatic."""
-    ranks = given.argument if given is not None else ""
     names = frozenset(STRATEGIES) - (HYBRID if given is not None and given.is_one_group else frozenset())
     if value is None:
         return FULL_SHARD
@@ -36,8 +35,8 @@ def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Str
     if fixed is not None:
         return fixed
     if isinstance(value, cst.Attribute):
-        return choose_in_attribute(value, draft, ranks) or look_at_run_time(value, draft, given, names)
-    return choose_in_place(value, draft, ranks) or look_at_run_time(value, draft, given, names)
+        return choose_in_attribute(value, draft, given) or look_at_run_time(value, draft, given, names)
+    return choose_in_place(value, draft, given) or look_at_run_time(value, draft, given, names)
 
 
 def _of_entry(value: Entry, draft: Draft, given: Ranks | None) -> Strategy:

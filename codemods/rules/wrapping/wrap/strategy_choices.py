@@ -11,14 +11,24 @@ import libcst as cst
 from codemods.api import Context, Edit, NotStatic
 from codemods.reading.attribute_stores import Stored, stored
 from codemods.reading.choices import Option, lookup, options, written
-from codemods.reading.layout import line_before
+from codemods.reading.layout import length_behind, line_before
 from codemods.tables.strategies import STRATEGIES
 
 from . import own_meshes
 from .draft import Draft, Entry
 from .hybrid_only import HYBRID
-from .in_place import chosen_for, is_for_constructors, is_given, is_renamed, rename, rename_function, renamed
-from .ranks import device_type
+from .in_place import (
+    chosen_for,
+    is_before_group,
+    is_for_constructors,
+    is_given,
+    is_renamed,
+    rename,
+    rename_function,
+    renamed,
+)
+from .mesh_shape import is_for_each, is_of_all
+from .ranks import Ranks, device_type
 from .strategy_names import (
     ARGUMENT,
     Strategy,
@@ -61,7 +71,7 @@ def choose_in_dict(value: Entry, draft: Draft) -> Strategy | None:
     return Strategy(names, "{}", has_mesh=True)
 
 
-def choose_in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy | None:
+def choose_in_place(value: cst.BaseExpression, draft: Draft, given: Ranks | None) -> Strategy | None:
     """The same choice over keyword arguments of `fully_shard`; None where others read what is chosen from."""
     try:
         found = options(draft.file, value, lambda ctx, node: names_given(ctx, node) is not None)
@@ -69,18 +79,27 @@ def choose_in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Stra
         return None
     if not all(is_for_constructors(option, value, ARGUMENT) for option in found):
         return None
+    if draft.left & {option.node for option in found}:
+        return None
     names = frozenset(name for option in found for name in names_given(option.file, option.node) or ())
-    chosen = Strategy(names, "**")
-    made_here = chosen.meshes - HYBRID if ranks == "process_group" else chosen.meshes
-    if made_here and ranks != "device_mesh":
-        chosen = _with_meshes(value, found, chosen, draft, of_group=bool(ranks)) or Strategy(names)
-    if not chosen.kwargs:
+    chosen = Strategy(names, "**", options=tuple(found), value=value)
+    of_group = given is not None and given.argument == "process_group"
+    made_here = chosen.meshes - HYBRID if of_group else chosen.meshes
+    rest = given if made_here and not of_group and given and not is_for_each(given, chosen, draft) else None
+    if rest is not None and not is_of_all(rest):
+        return None
+    if made_here and (given is None or of_group or rest is not None):
+        chosen = _with_meshes(value, found, chosen, draft, of_group) or Strategy(names)
+    if not chosen.kwargs or (rest is not None and not chosen.has_mesh):
+        return None
+    if chosen.has_mesh and is_before_group(draft.file, value, draft.call):
         return None
     is_mesh = chosen.has_mesh and not frees_late(names) and not any(_has_type(option) for option in found)
     texts = _meshes(found, draft) if is_mesh else {o.node: _option_text(o, chosen.has_mesh, draft) for o in found}
     inside = set(draft.file.inside(value))
     for option in found:
         if option.node not in inside:
+            draft.options[option.node] = texts[option.node]
             draft.definitions.add(option.node)
             draft.edits.append((option.file, Edit(*option.file.span(option.node), texts[option.node])))
     better = ("mesh", "fsdp_mesh") if is_mesh else ("fsdp_kwargs", "shard_kwargs")
@@ -89,14 +108,29 @@ def choose_in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Stra
         kwargs = ""  # all of them mean the same to `fully_shard`, but for the mesh
     elif isinstance(value, cst.Name):
         kwargs = renamed(value, found, draft, ARGUMENT, better)
+        if rest is not None:
+            chosen_as, kwargs = kwargs, draft.fresh(*better)
+            _put(kwargs, chosen_as, rest, is_mesh, draft)
     else:
         kwargs = draft.fresh(*better)
         own: dict[cst.CSTNode, str] = {node: text for node, text in texts.items() if node in inside}
-        draft.before.append(f"{kwargs} = {written(draft.file, value, own)}")
-    is_own = bool(kwargs) and all(option.file.scope(option.node) is draft.file.scope(draft.call) for option in found)
+        _put(kwargs, written(draft.file, value, own), rest, is_mesh, draft)
+    is_here = all(option.file.scope(option.node) is draft.file.scope(draft.call) for option in found)
+    is_own = bool(kwargs) and (is_here or rest is not None)
     mesh, kwargs = (kwargs, "{}") if is_mesh else ("", kwargs or "{}")
     known = Strategy(names, kwargs, "", chosen.keys, chosen.key, chosen.has_mesh, mesh, tuple(found), value)
     return replace(known, is_own=is_own)
+
+
+def _put(target: str, text: str, rest: Ranks | None, is_mesh: bool, draft: Draft) -> None:
+    """What is chosen, with the mesh that the call is given where a strategy has none of its own."""
+    if rest is None:
+        draft.before.append(f"{target} = {text}")
+        return
+    part = f"({text})" if " if " in text else text
+    entries = [f'"mesh": {rest.text}', f"**{part}"]
+    line = f"{target} = {part} or {rest.text}" if is_mesh else draft.displayed(target, entries)
+    draft.before.append(line or f"{target} = {{{', '.join(entries)}}}")
 
 
 def _has_type(option: Option) -> bool:
@@ -114,7 +148,7 @@ def _meshes(found: Sequence[Option], draft: Draft) -> dict[cst.BaseExpression, s
     own = {o: n for o in found for n in names_given(o.file, o.node) or () if STRATEGIES[n].mesh}
     hybrid = [option for option, name in own.items() if name in HYBRID]
     for option, name in own.items():
-        texts[option.node] = own_meshes.expression(option, name, draft)
+        texts[option.node] = own_meshes.at_option(option, name, draft)
         put = own_meshes.in_place(option, name, draft) if hybrid == [option] else None
         if put is not None:
             texts[option.node], above = put
@@ -122,7 +156,7 @@ def _meshes(found: Sequence[Option], draft: Draft) -> dict[cst.BaseExpression, s
     return texts
 
 
-def choose_in_attribute(value: cst.Attribute, draft: Draft, ranks: str) -> Strategy | None:
+def choose_in_attribute(value: cst.Attribute, draft: Draft, given: Ranks | None) -> Strategy | None:
     """An attribute that only constructor calls read takes what its strategies stand for; None for any other.
 
     All of them or none are hybrid ones, whose mesh is made at the call: what sets the attribute may run before there is
@@ -134,7 +168,7 @@ def choose_in_attribute(value: cst.Attribute, draft: Draft, ranks: str) -> Strat
     found = _options_inside(seen)
     names = frozenset(name for option in found or () for name in names_given(option.file, option.node) or ())
     meshes = {name for name in names if STRATEGIES[name].mesh}
-    if not found or not frees_late(names) or (meshes and (ranks or not names <= HYBRID)):
+    if not found or not frees_late(names) or (meshes and (given is not None or not names <= HYBRID)):
         return None
     if len(names) > 1 and any(_is_annotated(where, target) for where, target in seen.targets):
         return None  # a dict is no default of a dataclass
@@ -187,7 +221,7 @@ def _with_meshes(
     if of_group and chosen.meshes & HYBRID:
         return None  # two groups for some of them, one for the others
     if not any(option.eager for option in own):
-        if of_group or draft.device_type == "cpu" or any(option.file.path != draft.file.path for option in own):
+        if of_group or draft.device_type == "cpu":
             return None
         return Strategy(chosen.names, "**", has_mesh=True)
     looked_up = lookup(draft.file, assigned_once(value, draft.file))
@@ -226,17 +260,20 @@ def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
     (name,) = names
     parts = []
     if has_mesh and STRATEGIES[name].mesh:
-        parts.append(f'"mesh": {own_meshes.expression(option, name, draft)}')
+        parts.append(f'"mesh": {own_meshes.at_option(option, name, draft)}')
     if frees_late(names):
         parts.append('"reshard_after_forward": False')
     return _displayed(option, parts)
 
 
 def _displayed(option: Option, parts: Sequence[str]) -> str:
-    """A dict of them, an entry a line where it is assigned and would be too long for one line."""
+    """A dict of them, an entry a line where it is assigned and would be too long for one line, with the comment behind
+    it where that fitted.
+    """
     ctx, text = option.file, f"{{{', '.join(parts)}}}"
     head = line_before(ctx, option.node)
-    if not isinstance(ctx.parent(option.node), cst.Assign) or len(head) + len(ctx.plain(text)) <= ctx.width:
+    room = ctx.width - length_behind(ctx, option.node)
+    if not isinstance(ctx.parent(option.node), cst.Assign) or len(head) + len(ctx.plain(text)) <= room:
         return text
     indent = ctx.newline + head[: len(head) - len(head.lstrip())]
     return f"{{{''.join(f'{indent}{ctx.indent}{part},' for part in parts)}{indent}}}"

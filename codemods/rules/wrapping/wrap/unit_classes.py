@@ -63,7 +63,7 @@ def can_make_root(where: Context, model: cst.BaseExpression, ctx: Context, class
     if elements is None:
         return True
     wanted = {name for element in elements for name in _class_names(ctx, element)}
-    made = where.origins(model)
+    made = [origin for origin in where.origins(model) if not origin.is_none]
     for origin in made:
         if not isinstance(origin.node, cst.Call):
             return True

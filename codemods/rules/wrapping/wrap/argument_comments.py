@@ -1,0 +1,78 @@
+"""What the user said of the constructor's arguments: it stands above what each has become."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from codemods.reading.manual import argument_name
+from codemods.tables.arguments import DROPPED
+
+from .draft import Draft
+
+_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
+"""What some arguments become, where they become anything."""
+
+_PRAGMAS = ("noqa", "pragma:", "pylint:", "pyright:", "type: ignore")
+"""What tools are told of a line, which says nothing without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """One comment between the arguments."""
+
+    argument: str
+    """The one that it is about; empty where it stands behind all of them."""
+    text: str
+    told: str
+    """The same where that argument has no statement: what stood behind an argument says which one it is about."""
+
+
+def kept_comments(made: Draft) -> list[Comment]:
+    """The comments between the arguments, but for those on an argument that is gone."""
+    code = made.file.code(made.call)
+    lines = code.split("\n")
+    named = {line: name for name, first, last in _argument_lines(made) for line in range(first, last + 1)}
+    gone = _lines_of_gone(made)
+    skipped = {line for first, last in gone for line in range(first, last + 1)}
+    for first, last in gone:
+        below = lines[last + 1].lstrip() if last + 1 < len(lines) else ""
+        if last + 1 in skipped or below.startswith(("#", ")")):
+            above = takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1))
+            skipped.update(above)
+    comments = []
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        line, column = token.start[0] - 1, token.start[1]
+        text = token.string.lstrip("# ")
+        if token.type != tokenize.COMMENT or line in skipped or text.startswith(_PRAGMAS):
+            continue
+        is_behind = bool(lines[line][:column].strip())
+        name = named.get(line, "") or next((named[each] for each in range(line, len(lines)) if each in named), "")
+        is_told = is_behind and named.get(line, "") and name not in text
+        shown = f"# {text}" if is_behind else token.string
+        comments.append(Comment(name, shown, f"# {name}: {text}" if is_told else token.string))
+    return comments
+
+
+def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
+    """The lines of arguments that nothing is written for, the first and the last of each."""
+    written = {**made.unit_kwargs, **made.root_kwargs, **made.common_kwargs}
+    return [
+        (first, last)
+        for name, first, last in _argument_lines(made)
+        if name in DROPPED
+        or name not in made.present
+        or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name])
+    ]
+
+
+def _argument_lines(made: Draft) -> Iterator[tuple[str, int, int]]:
+    """The arguments by keyword, with the first and the last line of each, counted from the call's."""
+    start = made.file.position(made.call)[0]
+    for argument in made.call.args:
+        if argument.keyword is not None:
+            first = made.file.position(argument)[0] - start
+            yield argument_name(argument), first, first + made.file.code(argument.value).count("\n")
