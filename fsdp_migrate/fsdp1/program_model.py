@@ -31,7 +31,7 @@ from ..pyanalysis.scopes import ANY, EACH, Binding, Binds, Scope, Some
 from ..pyanalysis.stores import AttributeStore
 from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import Tree
-from ..pyanalysis.uses import dotted_names, is_whole, same_meaning, uses
+from ..pyanalysis.uses import is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
 from .holders import holds_parts, parts_wrapped
@@ -64,7 +64,7 @@ class ProgramModel:
         self.program = program
         self._graph = graph
         self._imported = frozenset(chain.from_iterable(graph.values())) if graph is not None else None
-        self._groups = {path: frozenset(group) for group in groups for path in group}
+        self._groups = {path: group for group in map(frozenset, groups) for path in group}
         self.options = options or Options()
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
@@ -76,7 +76,7 @@ class ProgramModel:
         self._loads: dict[Tree, Collection[Path] | None] = {}
         self._handed: dict[Tree, bool] = {}
         self._running: dict[Path, Collection[Path]] = {}
-        self._by_name: dict[frozenset[Path] | None, bool] = {}
+        self._by_name: dict[frozenset[Path] | None, Collection[Path]] = {}
         self._loaded = Closure[Path](lambda path: (graph or {}).get(path, ()))
 
     def unfinished(self) -> Sequence[tuple[Tree, cst.CSTNode]]:
@@ -91,14 +91,13 @@ class ProgramModel:
 
     def _imports_by_name(self, group: frozenset[Path] | None) -> bool:
         """Whether a file of a group, or any, imports modules by names made up; to say so in a text is not to do it."""
-        if group not in self._by_name:
-            self._by_name[group] = any(True for _ in self._importing_by_name(group))
-        return self._by_name[group]
+        return bool(self._importing_by_name(group))
 
-    def _importing_by_name(self, group: frozenset[Path] | None) -> Iterator[Path]:
-        for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=group):
-            if any(node.value in _IMPORTS_BY_NAME for node in tree.nodes(cst.Name)):
-                yield tree.path
+    def _importing_by_name(self, group: frozenset[Path] | None) -> Collection[Path]:
+        if group not in self._by_name:
+            trees = self.program.mentioning(*_IMPORTS_BY_NAME, within=group)
+            self._by_name[group] = [tree.path for tree in trees if any(map(tree.names, _IMPORTS_BY_NAME))]
+        return self._by_name[group]
 
     def running_with(self, path: Path) -> Collection[Path]:
         """The files that some script loads together with this one."""
@@ -403,7 +402,7 @@ class FileContext(ParsedSource):
         return iter(known[self.tree])
 
     def _references(self) -> Iterator[tuple[Reference, str]]:
-        for node in dotted_names(self.tree):
+        for node in self._program.symbols.candidates(self.tree):
             parent = self.parent(node)
             if isinstance(node, cst.Name) and iskeyword(node.value):
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,7 @@ class Symbols:
         self._behind: dict[cst.BaseExpression, Symbol | None] = {}
         self._starring: dict[Tree, Sequence[Path | str]] = {}
         self._whole: dict[Tree, frozenset[str]] = {}
+        self._candidates: dict[Tree, frozenset[str] | None] = {}
 
     def file_of(self, importing: Path, module: str | None, level: int) -> Path | None:
         """The program's file that another one gets for a module; None for a library's, and for none."""
@@ -131,6 +132,28 @@ class Symbols:
         """The library name behind an expression: `nn.Linear` is `torch.nn.Linear`."""
         symbol = self.of(tree, expression)
         return symbol.dotted if isinstance(symbol, Outside) else None
+
+    def candidates(self, tree: Tree) -> Iterator[cst.Name | cst.Attribute]:
+        """All `a`, and then all `a.b`, that can be a library's by what a file binds: most names are its own."""
+        if tree not in self._candidates:
+            self._candidates[tree] = self._outside_names(tree)
+        known = self._candidates[tree]
+        for node in tree.nodes(cst.Name):
+            if known is None or node.value in known:
+                yield node
+        for attribute in tree.nodes(cst.Attribute):
+            first: cst.BaseExpression = attribute
+            while isinstance(first, cst.Attribute):
+                first = first.value
+            if isinstance(first, cst.Name) and (known is None or first.value in known):
+                yield attribute
+
+    def _outside_names(self, tree: Tree) -> frozenset[str] | None:
+        """What some scope of a file imports, or binds by what can be the wrapper's class; None for any name at all."""
+        if self._star_imports(tree):
+            return None
+        scopes = dict.fromkeys(tree.scope_of.values())
+        return frozenset(name for scope in scopes for name, bound in scope.bindings.items() if _can_be_outside(bound))
 
     def dotted_at(self, tree: Tree, at: cst.CSTNode, name: str) -> str | None:
         """The same for a name in a string, `nn.Linear`, as it would be read where `at` stands."""
@@ -265,6 +288,10 @@ def dotted_name(node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Attribute):
         return f"{dotted_name(node.value)}.{node.attr.value}"
     return cst.ensure_type(node, cst.Name).value
+
+
+def _can_be_outside(bindings: Sequence[Binding]) -> bool:
+    return any(each.how is Binds.IMPORT or isinstance(each.value, (cst.Name, cst.Attribute)) for each in bindings)
 
 
 def _not_overwritten(tree: Tree, imports: Sequence[Binding]) -> list[Binding]:

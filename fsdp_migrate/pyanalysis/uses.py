@@ -14,12 +14,6 @@ Reference = cst.Name | cst.Attribute
 """An expression that can name something: `nn`, `nn.Linear`."""
 
 
-def dotted_names(tree: Tree) -> Iterator[Reference]:
-    """All `a`, and then all `a.b`."""
-    yield from tree.nodes(cst.Name)
-    yield from tree.nodes(cst.Attribute)
-
-
 def is_whole(tree: Tree, node: Reference) -> bool:
     """Whether a name is an expression by itself: not the `b` of `a.b`, not where it is bound or imported."""
     if isinstance(node, cst.Name):
