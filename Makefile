@@ -33,6 +33,7 @@ $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(TORCH)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --editable '.[dev]'
+	@$(BIN)/python -m compileall -q fsdp_migrate codemods
 	@touch $@
 
 lint: $(READY)

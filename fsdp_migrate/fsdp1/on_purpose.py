@@ -45,7 +45,8 @@ class OnPurpose:
     def _of(self, path: Path) -> Sequence[Path]:
         if path not in self._named:
             loaded = self._graph.get(path, ())
-            passed = {each for each in loaded if each.name == "__init__.py"}
+            # one that imports nothing leads nowhere: whether it was only run on the way is all the same
+            passed = {each for each in loaded if each.name == "__init__.py" and self._graph.get(each)}
             passed -= set(self._taken_from(path)) if passed else set()
             self._named[path] = [each for each in loaded if each not in passed]
         return self._named[path]

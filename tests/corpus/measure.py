@@ -99,11 +99,10 @@ def _run(folder: Path, *arguments: str) -> tuple[int, float, str]:
     """Exit code, processor seconds and output of one call."""
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "fsdp_migrate", *arguments]
-    root = str(Path(__file__).parents[2])
+    # as it is installed: with its bytecode, whatever the shell says of that
+    own = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": ""}
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": root}
-        )
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env=own)
     except subprocess.TimeoutExpired:
         return -1, float(LIMIT_S), ""
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
