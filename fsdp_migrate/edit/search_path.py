@@ -41,6 +41,7 @@ class SearchPath:
         self._found_from: dict[tuple[Path, Path], Path | None] = {}
         self._statements: dict[Path, tuple[Imported, ...]] = {}
         self._own_roots: dict[Path, list[Path]] = {}
+        self._shown: dict[Path, set[Path]] = {}
         self._scripts: dict[Path, bool] = {}
         self._ways: dict[Path, frozenset[Way]] = {}
 
@@ -90,8 +91,11 @@ class SearchPath:
 
     def _shown_roots(self, path: Path) -> set[Path]:
         """Those of them that have to be on the search path, which an installed package does not need."""
-        found = ((target, self._between(path, target)) for target in self._graph.get(path, ()))
-        return {root for target, root in found if root is not None and not is_installed_package(root, target)}
+        if path not in self._shown:
+            found = ((target, self._between(path, target)) for target in self._graph.get(path, ()))
+            named = {(root, target) for target, root in found if root is not None}
+            self._shown[path] = {root for root, target in named if not is_installed_package(root, target)}
+        return self._shown[path]
 
     def own_names(self, path: Path) -> frozenset[str]:
         """The first names of the program's modules that a file imports: `utils` of `from utils.data import load`."""
@@ -188,7 +192,7 @@ class SearchPath:
 
     def _find_from(self, importer: Path, target: Path) -> Path | None:
         """By the longest name that fits: `import torch` does not mean the `torch` of `app.torch.data`."""
-        stem = target.parent if target.name == "__init__.py" else target.with_suffix("")
+        stem = (target.parent if target.name == "__init__.py" else target.with_suffix("")).parts
         longest = 0
         for found in self._of(importer):
             if found.level or not found.module:
@@ -197,8 +201,8 @@ class SearchPath:
             # `import config.model` runs the package `config` too.
             packages = [dotted[:length] for length in range(1, len(dotted))] if target.name == "__init__.py" else []
             fits = (dotted, *packages, *((*dotted, name) for name in found.names))
-            longest = max([longest, *(len(parts) for parts in fits if stem.parts[-len(parts) :] == parts)])
-        return Path(*stem.parts[:-longest]) if longest else None
+            longest = max([longest, *(len(parts) for parts in fits if stem[-len(parts) :] == parts)])
+        return Path(*stem[:-longest]) if longest else None
 
     def _of(self, path: Path) -> tuple[Imported, ...]:
         if path not in self._statements:
