@@ -271,29 +271,29 @@ class Layout:
         tree = self._tree
         dots = len(item.module) - len(item.module.lstrip("."))
         new = _Key(dots, bool(item.name), item.module.lower())
-        by_kind = _by_kind(new)
-        if not self._above:
-            above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
-            return self._after_docstring(), "", "\n\n" if above_definition else "\n", by_kind
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
         # The support module is the project's own, also where nothing else of its package is imported.
         is_own = item.module.split(".")[-1] == SUPPORT and all(root_of(s) != root for _, s in self._above)
         level = _OWN if is_own else self._group(root)
+        if not self._above:
+            above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
+            return self._after_docstring(), "", "\n\n" if above_definition else "\n", (level, *_by_kind(new))
         group = [(line, s) for line, s in self._above if self._group(root_of(s)) == level]
         if not group:
             later = [line for line, s in self._above if self._group(root_of(s)) > level]
             if later:
-                return tree.line_start(tree.span(later[0])[0]), "", "\n", by_kind
+                return tree.line_start(tree.span(later[0])[0]), "", "\n", (level, *_by_kind(new))
             end = tree.line_end(tree.span(self._above[-1][0])[1] - 1)
-            return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else "", by_kind
+            below = "\n" if tree.text[end : tree.line_end(end)].strip() else ""
+            return end, "\n", below, (level, *_by_kind(new))
         keys = [_key(statement) for _, statement in group]
         order = next((order for order in (_by_kind, _by_module) if _is_sorted(list(map(order, keys)))), None)
         among = group if order else [(line, s) for line, s in group if root_of(s) == root] or group
         key = (order or _by_kind)(new)
         for line, statement in among:
             if (order or _by_kind)(_key(statement)) > key or _is_of_later_name(statement, item):
-                return tree.line_start(tree.span(line)[0]), "", "", key
-        return tree.line_end(tree.span(among[-1][0])[1] - 1), "", "", key
+                return tree.line_start(tree.span(line)[0]), "", "", (level, *key)
+        return tree.line_end(tree.span(among[-1][0])[1] - 1), "", "", (level, *key)
 
     def _group(self, root: str) -> int:
         return _OWN if root in self._own else _group(root)
@@ -350,7 +350,7 @@ class _New(NamedTuple):
     text: str
     after: str
     key: tuple[Any, ...] = ()
-    """What new statements at one place are sorted by."""
+    """What new statements at one place are sorted by, their group first."""
 
 
 def _joined(group: Sequence[_New]) -> str:
@@ -359,10 +359,9 @@ def _joined(group: Sequence[_New]) -> str:
 
 
 def _of_one_group(statements: Iterable[_New]) -> Iterator[list[_New]]:
-    """Statements that come to stand at one place, by whether they are of the standard library."""
-    yield from (
-        list(part) for _, part in groupby(statements, key=lambda each: _group(each.text.split()[1].split(".")[0]))
-    )
+    """Statements that come to stand at one place, by whether they are of the standard library, or the project's own."""
+    in_order = sorted(statements, key=lambda each: each.key[:1])
+    yield from (list(part) for _, part in groupby(in_order, key=lambda each: each.key[:1]))
 
 
 def _is_comment(line: str) -> bool:

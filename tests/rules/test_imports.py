@@ -346,6 +346,24 @@ def test_groups_of_imports_are_one_line_apart() -> None:
     assert text.startswith(f"import torch\n\n{settings}\nfrom fsdp2_support import shard_model\n\n\ndef wrap")
 
 
+def test_own_modules_stand_behind_libraries_where_both_are_new() -> None:
+    train = """
+        import torch
+
+
+        class Trainer:
+            def __init__(self, net, **more):
+                self.model = torch.distributed.fsdp.FullyShardedDataParallel(net, **more)
+
+            def state(self):
+                return self.model.state_dict()
+        """
+    start = "import sys\n\nfrom app.train import Trainer\n\nTrainer(None, sync_module_states=bool(sys.argv)).state()\n"
+    after = rewrite_files({"app/train.py": code(train), "app/__init__.py": "", "start.py": start}).after["app/train.py"]
+    top = after[: after.index("class ")]
+    assert top.index("from torch.") < top.index("\n\nfrom app.fsdp2_support import"), top
+
+
 def test_form_feeds_and_odd_blank_lines_stay() -> None:
     text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\x0c\n   \nmodel = FSDP(net)\n\n\n\n"
     assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(
