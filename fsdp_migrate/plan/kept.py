@@ -36,10 +36,12 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
         if site.is_constructor
         and not wrap.is_left(site.file, site.call)  # what it stands beside is the tool's FSDP2, not the user's
     }
-    found = {call: search.around(site.file, call, wrapped_module(call)) for call, site in sites.items()}
-    files = map(model.file, model.program.mentioning(*side_by_side.STATE_METHODS))
-    shared = {call: reason for call, reason in side_by_side.shared(files, own) if call in sites} if sites else {}
-    return shared | {call: switch for call, switch in found.items() if switch is not None}
+    around = {call: search.around(site.file, call, wrapped_module(call)) for call, site in sites.items()}
+    found = {call: switch for call, switch in around.items() if switch is not None}
+    others = {call: site for call, site in sites.items() if call not in found}
+    running = frozenset[Path]().union(*(model.running_with(site.file.path) for site in others.values()))
+    files = map(model.file, model.program.mentioning(*side_by_side.STATE_METHODS, within=running))
+    return found | {call: reason for call, reason in side_by_side.shared(files, own) if call in others}
 
 
 def skipped(model: ProgramModel, switches: Mapping[cst.Call, KeepReason], graph: Graph) -> Mapping[Path, KeepReason]:
