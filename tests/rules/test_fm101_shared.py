@@ -274,3 +274,38 @@ def test_the_one_call_of_a_program_may_wrap_parts_and_the_model_around_them() ->
         """
     assert textwrap.indent(code(written), "    ") in after.text
     assert after.own == {"cast_at_root"}
+
+
+KEPT = """
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+    class Trainer:
+        def __init__(self, policy, reference):
+            shared_kwargs = dict(
+                auto_wrap_policy=ModuleWrapPolicy({{torch.nn.Linear}}),
+                device_id=torch.cuda.current_device(),
+            )
+            self.shared_kwargs = shared_kwargs
+            self.policy = FSDP(policy, **shared_kwargs)
+            self.reference = FSDP(reference, **shared_kwargs)
+    {}"""
+
+
+def test_dict_that_becomes_an_attribute_which_nothing_reads() -> None:
+    text = rewrite(code(KEPT.format(""))).text
+    assert "shared_kwargs" not in text
+    assert "self.reference = fully_shard(reference)" in text
+
+
+READERS = {
+    "a method": "\n        def show(self, change):\n            change(self.shared_kwargs)\n",
+    "by a name": "\n        def show(self, change):\n            change(getattr(self, 'shared_kwargs'))\n",
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_dict_that_becomes_an_attribute_which_is_read(reader: str) -> None:
+    assert "self.shared_kwargs = shared_kwargs" in rewrite(code(KEPT.format(reader))).text

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import contains, upward
@@ -90,11 +91,16 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     found.values = _of_display(ctx, call, display)
     line = ctx.parent(statement)
     stores: list[_Store] = []
+    kept: list[cst.CSTNode] = []
     loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
     only_for_calls = True
     for use in ctx.uses(statement):
         argument = ctx.parent(use)
         if isinstance(argument, cst.Arg) and argument.star == "**" and takes_alone(ctx, argument):
+            continue
+        unread = _unread_attribute(ctx, use)
+        if unread is not None:
+            kept.append(unread)
             continue
         store = _store(ctx, call, use)
         if store is None:
@@ -114,7 +120,7 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
         _check_meaning(ctx, call, last)
     if only_for_calls and line is not None:
         found.freed = {target.value} if isinstance(target, cst.Name) else set()
-        found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores)])
+        found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores), *kept])
     return found
 
 
@@ -129,6 +135,18 @@ def _is_read(ctx: Context, use: cst.Name) -> bool:
     return (
         isinstance(call, cst.Call) and isinstance(call.func, cst.Name) and call.func.value in {"print", "str", "repr"}
     )
+
+
+def _unread_attribute(ctx: Context, use: cst.Name) -> cst.CSTNode | None:
+    """`self.kwargs = kwargs`, which nothing reads: the line. None for any other use."""
+    statement = ctx.parent(use)
+    if not isinstance(statement, cst.Assign) or statement.value is not use or len(statement.targets) != 1:
+        return None
+    target, line = statement.targets[0].target, ctx.parent(statement)
+    if not isinstance(target, cst.Attribute) or not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    known = stored(ctx, target.attr.value)
+    return line if known is not None and not known.reads and len(known.values) == 1 else None
 
 
 def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
