@@ -1912,6 +1912,46 @@ program(
     torch_version=IGNORING,
 )
 
+for frozen in (True, False):
+    program(
+        f"ignored_modules of a dict that a function returns, by the name of another, {frozen}",
+        f"""
+        def settings_of_teacher():
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+            kwargs = {{"auto_wrap_policy": policy, "use_orig_params": True}}
+            return kwargs, 1
+
+
+        def settings_of(model, frozen, wraps=True):
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+            if not wraps:
+                policy = None
+            ignored = []
+            if frozen:
+                ignored.append(model.layers["a"].inner)
+            kwargs = {{
+                "auto_wrap_policy": policy,
+                "ignored_modules": ignored if ignored else None,
+                "mixed_precision": MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16),
+                "sync_module_states": True,
+                "use_orig_params": True,
+                "device_id": torch.cuda.current_device(),
+            }}
+            return kwargs, 1
+
+
+        def build():
+            teacher = Plain()
+            kwargs, count = settings_of_teacher()
+            teacher = FSDP(teacher, **kwargs)
+            model = Nested()
+            kwargs, count = settings_of(model, {frozen})
+            return FSDP(model, **kwargs)
+        """,
+        seed_by_rank=True,
+        torch_version=IGNORING,
+    )
+
 # Where values come from, and where they are
 
 row("sync_module_states", "Plain", f"{BLOCKS}, sync_module_states=True", seed_by_rank=True)

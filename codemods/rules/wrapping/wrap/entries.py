@@ -94,6 +94,8 @@ def _is_handed_over(
         bound = [element.value for element in target.elements] if isinstance(target, cst.Tuple) else [target]
         if not any(isinstance(each, cst.Name) and each.value == value.value for each in bound):
             continue
+        if value not in ctx.uses(assignment):
+            continue  # another dict, which goes by the same name above or below
         made = assignment.value
         if not isinstance(made, cst.Call) or not any(function is home for _, function in ctx.runs(made)):
             return False

@@ -16,13 +16,13 @@ from codemods.reading.model_parameters import READERS
 from codemods.reading.policies import class_elements
 from codemods.tables.versions import exists
 
-from .draft import Draft, Note, Switch
+from .draft import Draft, Entry, Note, Switch
 
 NAMES = ("ignored_modules", "ignored_states", "ignored_parameters")
 """The arguments; the last one is what the second was called up to torch 2.0."""
 
-SWITCHED = ("ignored_modules",)
-"""Those that can be given under a condition."""
+AT_RUN_TIME = ("ignored_modules",)
+"""Those that can be given under a condition, or come out of a dict."""
 
 _WIDTH = 72
 """Sets longer than this are broken, one loop a line."""
@@ -33,13 +33,19 @@ _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 
 
 def translate_ignored(
-    arguments: Mapping[str, cst.BaseExpression], switched: Mapping[str, Switch], draft: Draft
+    arguments: Mapping[str, cst.BaseExpression],
+    switched: Mapping[str, Switch],
+    entries: Mapping[str, Entry],
+    draft: Draft,
 ) -> None:
     """Set `ignored_params`, and what the loop leaves out. Raises NotStatic for values of an unknown kind."""
-    if switched.keys() & {*SWITCHED}:
-        if any(name in arguments for name in NAMES):
-            raise NotStatic("ignored_modules is given under a condition")
-        _ignore_modules(*_under_condition(switched["ignored_modules"], draft), arguments, draft)
+    at_run_time = [name for name in AT_RUN_TIME if name in switched or name in entries]
+    for name in at_run_time:
+        if any(other in arguments for other in NAMES):
+            raise NotStatic(f"{name} is given under a condition, or comes out of a dict")
+        text = _under_condition(switched[name], draft) if name in switched else _of_entry(entries[name])
+        _ignore_modules(text, None, arguments, draft)
+    if at_run_time:
         return
     given = [name for name in NAMES if name in arguments and not _is_none(arguments[name], draft)]
     if not given:
@@ -50,16 +56,17 @@ def translate_ignored(
     if len(given) > 1:
         raise NotStatic(" and ".join(given))
     if name == "ignored_modules" or not _are_parameters(value, draft):
-        _ignore_modules(value, draft.file.quote(value), arguments, draft)
+        _ignore_modules(_or_none_of(value, draft), _single(value), arguments, draft)
     else:
         _ignore(_as_set(value, draft), arguments, draft)
 
 
 def _ignore_modules(
-    value: cst.BaseExpression, text: str, arguments: Mapping[str, cst.BaseExpression], draft: Draft
+    text: str, single: cst.BaseExpression | None, arguments: Mapping[str, cst.BaseExpression], draft: Draft
 ) -> None:
+    """`text` gives the modules; `single` is the only one where it is spelled out."""
     draft.ignores_modules = True
-    _ignore(_parameters_of_modules(value, text, draft, _has_units(arguments, draft)), arguments, draft)
+    _ignore(_parameters_of_modules(text, single, draft, _has_units(arguments, draft)), arguments, draft)
 
 
 def _ignore(parameters: str, arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
@@ -77,24 +84,41 @@ def _has_units(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> boo
     return not _is_none(arguments["auto_wrap_policy"], draft)
 
 
-def _under_condition(given: Switch, draft: Draft) -> tuple[cst.BaseExpression, str]:
-    """The modules that a condition ignores, and the text of them, or of none."""
+def _under_condition(given: Switch, draft: Draft) -> str:
+    """The modules that a condition ignores, or none."""
     value = given.body
     if not isinstance(value, cst.BaseExpression) or given.orelse is not None:
         raise NotStatic("ignored_modules is given under a condition")
-    text = draft.file.quote(value)
     is_asked = draft.file.code(given.test) == draft.file.code(value)  # what is empty ignores nothing
-    return value, text if is_asked else f"({text} if {written(draft.file, given.test, {})} else ())"
+    if is_asked:
+        return _or_none_of(value, draft)
+    text = f"({draft.file.quote(value)} if {written(draft.file, given.test, {})} else ())"
+    return _or_none_of(value, draft, text)
 
 
-def _parameters_of_modules(value: cst.BaseExpression, text: str, draft: Draft, units: bool) -> str:
-    """The set of their parameters; where there are units, their modules get a name first."""
+def _of_entry(value: Entry) -> str:
+    """The modules that a dict ignores, or none."""
+    may_be_none = value.may_lack or any(origin.is_none for origin in value.values)
+    return f"{value.text} or ()" if may_be_none else value.text
+
+
+def _or_none_of(value: cst.BaseExpression, draft: Draft, text: str = "") -> str:
+    """The text of a value, which may be None."""
+    text = text or draft.file.quote(value)
+    if not any(origin.is_none for origin in draft.file.origins(value)):
+        return text
+    return f"({text}) or ()" if isinstance(value, (cst.IfExp, cst.Lambda)) else f"{text} or ()"
+
+
+def _single(value: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`vae` of `[vae]`."""
     elements = class_elements(value) or []
-    single = elements[0] if len(elements) == 1 and isinstance(elements[0], (cst.Name, cst.Attribute)) else None
-    single = single if text == draft.file.quote(value) else None
+    return elements[0] if len(elements) == 1 and isinstance(elements[0], (cst.Name, cst.Attribute)) else None
+
+
+def _parameters_of_modules(text: str, single: cst.BaseExpression | None, draft: Draft, units: bool) -> str:
+    """The set of their parameters; where there are units, their modules get a name first."""
     root, roots = draft.fresh("module", "submodule"), text
-    if any(origin.is_none for origin in draft.file.origins(value)):
-        roots = f"({roots}) or ()" if isinstance(value, (cst.IfExp, cst.Lambda)) else f"{roots} or ()"
     if units:
         draft.ignored_modules = draft.fresh("ignored", "fsdp_ignored")
         found = f"set({draft.file.quote(single)}.modules())" if single else _all("child", root, roots, "modules", draft)

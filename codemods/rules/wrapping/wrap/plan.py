@@ -167,8 +167,8 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
     entries = {name: value for name, value in given.items() if isinstance(value, Entry) and name not in DROPPED}
     anyhow = {"sharding_strategy", "device_mesh", "process_group"}
-    refused = (switched.keys() - {*anyhow, *SWITCHES, *ignored.SWITCHED}) | (
-        entries.keys() - {"device_id", *anyhow, *ENTRIES}
+    refused = (switched.keys() - {*anyhow, *SWITCHES, *ignored.AT_RUN_TIME}) | (
+        entries.keys() - {"device_id", *anyhow, *ENTRIES, *ignored.AT_RUN_TIME}
     )
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
@@ -198,7 +198,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     with _writing(ranks.argument if ranks is not None else "sharding_strategy", made):
         translate_mesh(ranks, strategy, made)
     with _writing(next((name for name in ignored.NAMES if name in given), ""), made):
-        ignored.translate_ignored(arguments, switched, made)
+        ignored.translate_ignored(arguments, switched, entries, made)
     with _writing("param_init_fn", made):
         arguments = translate_meta(arguments, made)
     undo_channels_last(made)

@@ -22,8 +22,6 @@ from .unit_classes import can_be_container
 
 def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     """The policy stays an object that is asked, by one function, which modules it picks."""
-    if draft.ignores:
-        raise NotStatic(f"auto_wrap_policy: {origins[0].text}")
     draft.keeps.update(origin.node for origin in origins if origin.node is not None)
     text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
@@ -36,6 +34,8 @@ def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft:
 
 def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> None:
     """Ask a policy which modules it picks: of each module, where it looks at no more than the module, and its marks."""
+    if draft.ignores and not are_by_module(origins, draft.file):
+        raise NotStatic(f"auto_wrap_policy: {origins[0].text}")  # it may count parameters, or look inside of modules
     guard = "" if is_given else f"{text} is not None"
     draft.notes.append(
         Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")

@@ -31,8 +31,6 @@ from .unit_classes import can_be_container, can_be_root, can_make_root, can_nest
 
 def policy_of_entry(value: Entry, draft: Draft) -> None:
     """A policy that comes out of a dict."""
-    if draft.ignores:
-        raise NotStatic("auto_wrap_policy comes out of a dict")
     if all(origin.is_none for origin in value.values):
         return
     state = draft.state()
