@@ -1884,6 +1884,29 @@ program(
     torch_version=IGNORING,
 )
 
+for choice in ("bf16", "no"):
+    program(
+        f"a dict that is filled with what is not None, {choice}",
+        f"""
+        def build(choice="{choice}", strategy=ShardingStrategy.SHARD_GRAD_OP):
+            model = Plain()
+            policy, precision = None, None
+            if choice != "no":
+                policy = ModuleWrapPolicy({{Block}})
+                if choice == "bf16":
+                    precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+                elif choice == "fp16":
+                    precision = MixedPrecision(param_dtype=torch.float16, reduce_dtype=torch.float16)
+            kwargs = {{}}
+            if policy:
+                kwargs["auto_wrap_policy"] = policy
+            if precision is not None:
+                kwargs["mixed_precision"] = precision
+            if strategy:
+                kwargs["sharding_strategy"] = strategy
+            return FSDP(model, device_id=torch.cuda.current_device(), use_orig_params=True, **kwargs)
+        """,
+    )
 program(
     "ignored_modules that a condition puts into a dict",
     """

@@ -315,7 +315,27 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
         elif index < len(POSITIONS):
             found.values[POSITIONS[index]] = argument.value
     _check_names(found.values)
+    found.values = {name: _in_any_case(name, value, ctx) for name, value in found.values.items()}
     return found
+
+
+_TRUE_WHERE_GIVEN = frozenset(
+    {"auto_wrap_policy", "cpu_offload", "mixed_precision", "process_group", "sharding_strategy"}
+)
+"""Arguments whose values are false where they are None, and in no other case."""
+
+
+def _in_any_case(name: str, value: Value, ctx: Context) -> Value:
+    """`x` of what is put into a dict under `if x is not None:`, where None is as good as no argument."""
+    if (
+        not isinstance(value, Switch)
+        or value.orelse is not None
+        or not isinstance(value.body, (cst.Name, cst.Attribute))
+    ):
+        return value
+    text, test = ctx.code(value.body), ctx.code(value.test)
+    is_asked = test == f"{text} is not None" or (test == text and name in _TRUE_WHERE_GIVEN)
+    return value.body if is_asked else value
 
 
 def _itself(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
