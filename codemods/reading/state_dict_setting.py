@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import libcst as cst
@@ -50,6 +51,8 @@ def set_above(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     calls = ctx.calls(ctx.scope(node))
     sets = [call for call in calls if ctx.fsdp1(call.func) == SET]
     above = [call for call in sets if ctx.span(call)[1] <= start]
+    while len(above) > 1 and _is_of_another_model(above[-1], above[:-1], node, ctx):
+        above.pop()
     last = above[-1] if above else None
     line = enclosing(ctx, last, cst.SimpleStatementLine) if last is not None else None
     block = ctx.parent(line) if line is not None else None
@@ -60,6 +63,34 @@ def set_above(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     loops = [loop for loop in again if not contains(ctx, loop, last)]
     is_set_below = any(contains(ctx, loop, call) for loop in loops for call in sets)
     return None if is_set_below or any(_sets(call, ctx) for call in between) else last
+
+
+def _is_of_another_model(last: cst.Call, above: Sequence[cst.Call], node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a model other than the last one is read, for which the same kind is set above: none is a part of another.
+
+    Two names can be of one model; then the kind is the same still.
+    """
+    model = _model_read(node, ctx)
+    own = next((call for call in reversed(above) if model and _model_set(call, ctx) == model), None)
+    other = _model_set(last, ctx)
+    if own is None or f"{model}.".startswith(f"{other}.") or other.startswith(f"{model}."):
+        return False
+    try:
+        one, two = settings(own, ctx), settings(last, ctx)
+    except NotStatic:
+        return False
+    return (one.kind, one.config) == (two.kind, two.config)
+
+
+def _model_set(setting: cst.Call, ctx: Context) -> str:
+    return ctx.code(setting.args[0].value) if setting.args else ""
+
+
+def _model_read(node: cst.CSTNode, ctx: Context) -> str:
+    """The text of the model whose state dict a call reads or loads; empty for any other node."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or node.func.attr.value not in READS:
+        return ""
+    return _model_of(node, node.func, ctx)
 
 
 def _sets(call: cst.Call, ctx: Context) -> bool:
@@ -85,7 +116,7 @@ def is_set_in_sight(call: cst.Call, ctx: PlannedContext) -> bool:
             continue
         if setting is None and not _is_the_same_without(read, where, call, ctx):
             return False
-        if setting is not None and where.code(setting.args[0].value) != _model_of(read, function, where):
+        if setting is not None and _model_set(setting, where) != _model_of(read, function, where):
             return False
     return True
 

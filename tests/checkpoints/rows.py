@@ -384,17 +384,22 @@ ROWS = [
         reviewed="FM100",  # torch's own StateDictType and configs stay
     ),
     Row(
-        "set above what is read",
+        "set above what is read, for two models",
         """
+        other = FSDP(Net(), device_id=torch.device("cpu"), use_orig_params=True)
         FSDP.set_state_dict_type(
             model,
             StateDictType.FULL_STATE_DICT,
             FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
             FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
         )
+        FSDP.set_state_dict_type(
+            other, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        )
         state, optim_state = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+        others = other.state_dict()
         if rank == 0:
-            torch.save({"model": state, "optimizer": optim_state}, path)
+            torch.save({"model": state, "optimizer": optim_state, "other": others}, path)
         """,
         """
         saved = torch.load(path)
