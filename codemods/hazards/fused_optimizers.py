@@ -49,6 +49,7 @@ from codemods.api import Check, Finding, Level, finding
 from codemods.plan import PlannedContext
 from codemods.reading.left_out import ignores_parameters
 from codemods.reading.optimizers import is_optimizer
+from codemods.reading.shapes import called_on
 
 CODE = "FM124"
 
@@ -77,9 +78,8 @@ def _is_joint(argument: cst.Arg) -> bool:
 
 def _parameters_of_ignoring(ctx: PlannedContext, value: cst.BaseExpression) -> bool:
     """`model.parameters()` of a model whose constructor call ignores something."""
-    if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Attribute):
-        return False
-    return value.func.attr.value == "parameters" and ignores_parameters(ctx, value.func.value, ctx.plan)
+    model = called_on(value, "parameters")
+    return model is not None and ignores_parameters(ctx, model, ctx.plan)
 
 
 CHECK = Check(CODE, "fused-optimizer-of-ignored", __doc__, words=("foreach", "fused"), find=find)

@@ -54,6 +54,7 @@ from codemods.reading.model_parameters import Loop, is_summoned, loops_over
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound
+from codemods.reading.shapes import called_on
 
 CODE = "FM406"
 
@@ -121,8 +122,8 @@ def _is_looked_up(call: cst.Call, names: set[str], ctx: Context) -> bool:
         return False
     if (ctx.dotted(call.func) or "").startswith(_PATTERNS):
         return True
-    is_get = isinstance(call.func, cst.Attribute) and call.func.attr.value == "get"
-    return is_get and not has_these_names(cst.ensure_type(call.func, cst.Attribute).value, ctx)
+    table = called_on(call, "get")
+    return table is not None and not has_these_names(table, ctx)
 
 
 def _asks_flat_parameters(ctx: Context, model: cst.BaseExpression) -> bool:

@@ -50,6 +50,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.shapes import class_test
 
 CODE = "FM308"
 
@@ -76,9 +77,9 @@ def find(ctx: Context) -> Iterator[Finding]:
 
 
 def _asks_for(call: cst.Call, name: str, ctx: Context) -> bool:
-    if not isinstance(call.func, cst.Name) or call.func.value != "isinstance" or len(call.args) != 2:
-        return False
-    named = [node for node in ctx.inside(call.args[1].value) if isinstance(node, (cst.Name, cst.Attribute))]
+    asked = class_test(call, ctx)
+    inside = ctx.inside(asked[1]) if asked is not None else ()
+    named = [node for node in inside if isinstance(node, (cst.Name, cst.Attribute))]
     return any((ctx.dotted(node) or "").startswith("torch.") and _last(ctx, node) == name for node in named)
 
 

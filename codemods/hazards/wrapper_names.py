@@ -43,6 +43,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.shapes import called_on
 
 CODE = "FM418"
 
@@ -113,9 +114,7 @@ def _is_filter(ctx: Context, node: cst.SimpleString) -> bool:
 def _is_asked(ctx: Context, holder: cst.CSTNode | None) -> bool:
     """`name.startswith("…")`, `name.endswith("…")`, `name.split("…")`."""
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
-        return False
-    return call.func.attr.value in {"startswith", "endswith", "split", "find", "index"}
+    return called_on(call, "startswith", "endswith", "split", "find", "index") is not None
 
 
 def _is_whole_name(ctx: Context, node: cst.SimpleString) -> bool:

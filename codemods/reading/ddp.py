@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.enclosing import ifs_around
 from codemods.reading.negation import conjuncts
+from codemods.reading.shapes import class_test
 from codemods.reading.words import last_name, words
 
 
@@ -49,14 +50,8 @@ _CLASSES = frozenset(
 def _asks_class(ctx: Context, function: cst.FunctionDef) -> bool:
     """`return isinstance(self.model, DistributedDataParallel)`."""
     given = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return)]
-    return bool(given) and all(
-        isinstance(each, cst.Call)
-        and isinstance(each.func, cst.Name)
-        and each.func.value == "isinstance"
-        and len(each.args) == 2
-        and ctx.dotted(each.args[1].value) in _CLASSES
-        for each in given
-    )
+    tests = [class_test(each, ctx) for each in given]
+    return bool(given) and all(test is not None and ctx.dotted(test[1]) in _CLASSES for test in tests)
 
 
 def _is_under(ctx: Context, node: cst.CSTNode, flag: str) -> bool:
@@ -81,6 +76,5 @@ _DDP = frozenset({"distributed", "data", "parallel"})
 
 
 def _says_ddp(test: cst.BaseExpression) -> bool:
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _says_ddp(test.left) or _says_ddp(test.right)
-    return isinstance(test, (cst.Name, cst.Attribute)) and "ddp" in words(last_name(test))
+    asked = (part for part in conjuncts(test) if isinstance(part, (cst.Name, cst.Attribute)))
+    return any("ddp" in words(last_name(part)) for part in asked)

@@ -14,6 +14,7 @@ from codemods.reading.enclosing import is_label
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import groups_by_dimension
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
+from codemods.reading.shapes import called_on, only_target
 
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
@@ -51,9 +52,10 @@ def readings(ctx: Context) -> Iterator[Reading]:
     """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
     yield from handed_on(ctx)
     for call in ctx.nodes(cst.Call):
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
+        model = called_on(call, *READERS)
+        if model is not None:
             loop = _loop(call, ctx)
-            if loop is not None and _is_sharded(call.func.value, call, ctx):
+            if loop is not None and _is_sharded(model, call, ctx):
                 yield Reading(call, loop, parameter_of(call, loop))
     for attribute in ctx.nodes(cst.Attribute):
         if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, ctx) for o in _owners(attribute)):
@@ -162,8 +164,8 @@ def variable_of(made: cst.CSTNode, ctx: Context) -> str:
     """The variable that an expression is assigned to, as it is or in a call: `list(model.named_parameters())`."""
     for outer in ctx.ancestors(made):
         if isinstance(outer, cst.Assign):
-            target = outer.targets[0].target
-            return target.value if len(outer.targets) == 1 and isinstance(target, cst.Name) else ""
+            target = only_target(outer)
+            return target.value if isinstance(target, cst.Name) else ""
         if not isinstance(outer, (cst.Call, cst.Arg, cst.BaseComp, cst.CompFor)):
             return ""
     return ""
@@ -201,9 +203,7 @@ def models_around(value: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpre
 def _readers(loop: Loop, ctx: Context) -> Iterator[cst.Call]:
     """The calls that give the parameters which a loop goes over."""
     head = loop.iter if isinstance(loop, cst.For) else loop.for_in
-    for call in ctx.inside(head):
-        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
-            yield call
+    return (call for call in ctx.inside(head) if isinstance(call, cst.Call) and called_on(call, *READERS) is not None)
 
 
 def is_guarded(node: cst.CSTNode, ctx: Context) -> bool:
@@ -274,11 +274,6 @@ def is_put_in_wrapped(got: cst.BaseExpression, ctx: Context) -> bool:
         return False
     name = got.func.attr.value
     setter = f"set_{name.removeprefix('get_')}"
-    return name.startswith("get_") and any(
-        isinstance(call.func, cst.Attribute)
-        and call.func.attr.value == setter
-        and bool(call.args)
-        and ModelKind.FSDP in where.kinds(call.args[0].value)
-        for where in ctx.files(setter)
-        for call in where.nodes(cst.Call)
-    )
+    calls = [(where, call) for where in ctx.files(setter) for call in where.nodes(cst.Call) if call.args]
+    put = [(where, call.args[0].value) for where, call in calls if called_on(call, setter) is not None]
+    return name.startswith("get_") and any(ModelKind.FSDP in where.kinds(each) for where, each in put)

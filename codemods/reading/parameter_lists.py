@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.places import bound
+from codemods.reading.shapes import key_of
 
 _GROUPS = "param_groups"
 _PARAMS = "params"
@@ -100,9 +101,7 @@ def _read(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
 
 
 def _key(subscript: cst.Subscript) -> str | bytes | None:
-    index = subscript.slice[0].slice if len(subscript.slice) == 1 else None
-    key = index.value if isinstance(index, cst.Index) else None
-    return key.evaluated_value if isinstance(key, cst.SimpleString) else None
+    return key_of(subscript)
 
 
 def _name_of(made: cst.CSTNode, ctx: Context) -> str:
