@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, Reference
+from codemods.reading.enclosing import bound_once
 from codemods.reading.shapes import class_test
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -64,11 +65,10 @@ def choice_without(node: cst.BaseExpression, ctx: Context) -> Edit | None:
     choice = ctx.parent(node)
     if not isinstance(choice, cst.IfExp) or choice.body is not node or not isinstance(choice.test, cst.Name):
         return None
-    bound = ctx.bound(choice.test)
-    tests = [test for _, test in bound or () if isinstance(test, cst.Call) and len(test.args) == 2]
-    if bound is None or len(bound) != 1 or len(tests) != 1 or bound[0][0].path != ctx.path:
+    test = bound_once(ctx, choice.test)
+    if not isinstance(test, cst.Call) or len(test.args) != 2:
         return None
-    kind = tests[0].args[1].value
+    kind = test.args[1].value
     if not isinstance(kind, (cst.Name, cst.Attribute)) or ctx.fsdp1(kind) != WRAPPER or answered(kind, ctx) is None:
         return None
     is_line = "\n" not in ctx.code(choice.orelse)

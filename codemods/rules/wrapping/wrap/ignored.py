@@ -64,9 +64,7 @@ def _ignore_modules(
 
 def _ignore(parameters: str, arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
     if _has_units(arguments, draft) or "sync_module_states" in arguments:
-        draft.ignored = draft.fresh("ignored_params", "fsdp_ignored_params")
-        draft.before.append(f"{draft.ignored} = {parameters}")
-        parameters = draft.ignored
+        parameters = draft.ignored = draft.held(parameters, "ignored_params", "fsdp_ignored_params")
     draft.ignores = True
     draft.common_kwargs["ignored_params"] = parameters
 
@@ -96,10 +94,8 @@ def _parameters_of_modules(value: cst.BaseExpression, text: str, draft: Draft, u
     if any(origin.is_none for origin in draft.file.origins(value)):
         roots = f"({roots}) or ()" if isinstance(value, (cst.IfExp, cst.Lambda)) else f"{roots} or ()"
     if units:
-        draft.ignored_modules = draft.fresh("ignored", "fsdp_ignored")
         found = f"set({draft.file.quote(single)}.modules())" if single else _all("child", root, roots, "modules", draft)
-        draft.before.append(f"{draft.ignored_modules} = {found}")
-        roots = draft.ignored_modules
+        roots = draft.ignored_modules = draft.held(found, "ignored", "fsdp_ignored")
     return (
         f"set({draft.file.quote(single)}.parameters())" if single else _all("param", root, roots, "parameters", draft)
     )

@@ -58,10 +58,9 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
         draft.draws = not _only_makes_room(init, draft)
         text = draft.file.quote(init)
         if not isinstance(init, (cst.Name, cst.Attribute)):
-            text = draft.fresh("init_fn", "param_init_fn")
             several = "\n" in draft.file.code(init)
-            value = f"(\n    {draft.file.quote_text(*draft.file.span(init))}\n)" if several else draft.file.quote(init)
-            draft.before.append(f"{text} = {value}")
+            value = f"(\n    {draft.file.quote_text(*draft.file.span(init))}\n)" if several else text
+            text = draft.held(value, "init_fn", "param_init_fn")
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {text})")
     if _is_synced(arguments, draft):
         _sync_units(arguments["sync_module_states"], draft)

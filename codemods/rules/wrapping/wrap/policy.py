@@ -14,7 +14,7 @@ import libcst as cst
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import bound_once, contains
 from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.optional_results import arguments_given, function_only_for, optional_result
 from codemods.reading.policies import (
@@ -239,12 +239,9 @@ def _is_plain(ctx: Context, several: cst.Tuple) -> bool:
 
 def _made_for(ctx: Context, element: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.CSTNode | None]:
     """What makes the policy, and the statement that names it for this use alone."""
-    bound = ctx.bound(element) if isinstance(element, cst.Name) else None
-    if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
-        return element, None
-    made = bound[0][1]
-    line = assignment_only_for(ctx, made, lambda use: use is element)
-    return (made, line) if line is not None else (element, None)
+    made = bound_once(ctx, element)
+    line = assignment_only_for(ctx, made, lambda use: use is element) if made is not None else None
+    return (made, line) if made is not None and line is not None else (element, None)
 
 
 def _classes_at(

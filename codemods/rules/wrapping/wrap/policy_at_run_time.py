@@ -27,9 +27,7 @@ def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft:
     draft.keeps.update(origin.node for origin in origins if origin.node is not None)
     text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
-        name = draft.fresh("policy", "wrap_policy")
-        draft.before.append(f"{name} = {written(draft.file, value, {})}")
-        text = name
+        text = draft.held(written(draft.file, value, {}), "policy", "wrap_policy")
     seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
     ask_policy(text, origins, bool(seen) and all(is_policy(origin) for origin in seen), draft)
 

@@ -10,7 +10,7 @@ import libcst as cst
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.enclosing import contains, upward
+from codemods.reading.enclosing import bound_once, contains, upward
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Entry, Switch, Value
@@ -78,10 +78,9 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
 
 def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     """A dict in a local variable, with what is stored into it above the call."""
-    bound = ctx.bound(name)
-    if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
+    display = bound_once(ctx, name)
+    if display is None:
         raise unseen(ctx, name)
-    display = bound[0][1]
     statement = ctx.parent(display)
     if not isinstance(statement, (cst.Assign, cst.AnnAssign)) or ctx.scope(statement) is not ctx.scope(call):
         raise unseen(ctx, name)

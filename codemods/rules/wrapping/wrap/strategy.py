@@ -49,8 +49,7 @@ def _of_entry(value: Entry, draft: Draft, given: Ranks | None) -> Strategy:
     there = choose_in_dict(value, draft) if draft.goes_on and given is None else None
     if there is not None:
         return there
-    name = draft.fresh("strategy", "sharding_strategy")
-    draft.before.append(f"{name} = {value.text}")
+    name = draft.held(value.text, "strategy", "sharding_strategy")
     surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in origins)
     if names & HYBRID and names - HYBRID & Strategy(names).meshes:
         names = frozenset(STRATEGIES)  # two kinds of mesh, made by a function: several calls share a dict
@@ -82,11 +81,9 @@ def _switched(value: Switch, draft: Draft, given: Ranks | None) -> Strategy:
         texts = [(test, kwargs_for(frozenset({name}))) for test, name in found]
         if len({text for _, text in texts}) == 1:
             return Strategy(frozenset({found[0][1]}))
-        kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
-        draft.before.append(f"{kwargs} = {_chosen(texts)}")
-        return Strategy(names, kwargs, is_own=True)
-    name = draft.fresh("strategy", "sharding_strategy")
-    draft.before.append(f"{name} = {_chosen([(test, chr(34) + each + chr(34)) for test, each in found])}")
+        return Strategy(names, draft.held(_chosen(texts), "fsdp_kwargs", "shard_kwargs"), is_own=True)
+    quoted = [(test, f'"{each}"') for test, each in found]
+    name = draft.held(_chosen(quoted), "strategy", "sharding_strategy")
     return with_kwargs(Strategy(names, "**", name), draft, given)
 
 

@@ -57,8 +57,7 @@ def look_at_run_time(value: cst.BaseExpression, draft: Draft, given: Ranks | Non
                 draft.keeps.discard(assigned_once(value, ctx))
             return looked_up
     if not isinstance(value, (cst.Name, cst.Attribute)):
-        text = draft.fresh("strategy", "sharding_strategy")
-        draft.before.append(f"{text} = {written(ctx, value, {})}")
+        text = draft.held(written(ctx, value, {}), "strategy", "sharding_strategy")
     surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
     surely_given |= bool(found) and is_followed and not any(o.is_none for o in found)
     surely_given = (surely_given or _is_given(value, draft)) and not _may_miss(assigned_once(value, ctx))

@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.choices import Option
+from codemods.reading.enclosing import bound_once
 from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft
@@ -133,5 +134,4 @@ def in_table_order(name: str) -> int:
 
 def assigned_once(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
     """What a variable is set to, where that is one expression of this file."""
-    bound = ctx.bound(value) if isinstance(value, cst.Name) else None
-    return bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0].path == ctx.path else value
+    return bound_once(ctx, value) or value
