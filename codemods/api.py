@@ -470,3 +470,30 @@ def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: s
     """A finding at the first character of `node`."""
     line, column = ctx.position(node)
     return Finding(rule, level, ctx.path, line, column, message, hint, node)
+
+
+def left(
+    rule: str,
+    level: Level,
+    ctx: Context,
+    node: cst.CSTNode,
+    message: str,
+    hint: str = "",
+    raises: Sequence[Raise] = (),
+) -> Fix:
+    """A node that stays as it is, with a finding."""
+    return Fix(findings=[finding(rule, level, ctx, node, message, hint)], raises=raises)
+
+
+def replaced(
+    rule: str,
+    ctx: Context,
+    node: cst.CSTNode,
+    text: str,
+    message: str,
+    imports: Sequence[Import] = (),
+    around: cst.CSTNode | None = None,
+) -> Fix:
+    """An expression that becomes another one, or the one around it that does, with a finding that says so."""
+    change = Edit(*ctx.bare_span(around or node), text)
+    return Fix([change], [finding(rule, Level.REWRITTEN, ctx, node, message)], imports)

@@ -76,7 +76,6 @@ import libcst as cst
 from codemods.api import (
     SUPPORT,
     Context,
-    Edit,
     Finding,
     Fix,
     Import,
@@ -86,6 +85,8 @@ from codemods.api import (
     Raise,
     Rule,
     finding,
+    left,
+    replaced,
 )
 from codemods.plan import PlannedContext
 from codemods.reading.by_class import own_arguments, receiver
@@ -310,10 +311,8 @@ def _in_foreign(found: StateCall, context: cst.BaseExpression, ctx: PlannedConte
     model = ctx.code(found.model)
     message = f"{ctx.code(context)} is given the model, and may decide what {model}.{found.method} deals in"
     hint = "see what it does for FSDP1; where it is nothing, move the state dict out of it, and run again"
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, hint)],
-        raises=[Raise(found.call, CODE, message, found.model)],
-    )
+    stopped = Raise(found.call, CODE, message, found.model)
+    return left(CODE, Level.MANUAL, ctx, found.call, message, hint, [stopped])
 
 
 def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:
@@ -415,9 +414,7 @@ def _past_own_method(found: StateCall, is_full: bool, ctx: PlannedContext) -> Fi
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.given)]
     text = f"{nn.local}.Module.load_state_dict({', '.join(arguments)})"
     message = "load_state_dict becomes that of nn.Module, as FSDP1's wrapper went past the class's own"
-    return Fix(
-        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [nn]
-    )
+    return replaced(CODE, ctx, found.call, text, message, [nn])
 
 
 def _behind_evaluation(fix: Fix, found: StateCall, ctx: PlannedContext) -> Fix:
@@ -444,9 +441,7 @@ def _rewritten(found: StateCall, ctx: PlannedContext, function: str, state: str,
         arguments += f", options={imports[1].local}({options})"
     text = f"{imports[0].local}({arguments})"
     message = f"{found.method} becomes {function}"
-    return Fix(
-        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports
-    )
+    return replaced(CODE, ctx, found.call, text, message, imports)
 
 
 def _for_any_model(found: StateCall, ctx: PlannedContext) -> str:
@@ -470,11 +465,7 @@ def _through_support(found: StateCall, ctx: PlannedContext, name: str = "", more
     item = ctx.named(Import(SUPPORT, name), found.call)
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.given)]
     text = f"{item.local}({', '.join(arguments)}{more})"
-    return Fix(
-        edits=[Edit(*ctx.bare_span(found.call), text)],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {_said(name)}")],
-        imports=[item],
-    )
+    return replaced(CODE, ctx, found.call, text, f"{found.method} becomes {_said(name)}", [item])
 
 
 def _said(name: str) -> str:
@@ -514,7 +505,7 @@ def _unseen(found: StateCall, ctx: Context) -> Fix | None:
         return None
     message = "what this model is, is not seen: if an FSDP model comes here, the state dict is of sharded DTensors"
     hint = f"for an FSDP model, use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
-    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, message, hint)])
+    return left(CODE, Level.REVIEW, ctx, found.call, message, hint)
 
 
 def _words(owner: cst.BaseExpression, ctx: Context) -> set[str]:
@@ -526,7 +517,7 @@ def _words(owner: cst.BaseExpression, ctx: Context) -> set[str]:
 def _manual(found: StateCall, ctx: Context, reason: str) -> Fix:
     message = f"{ctx.code(found.model)}.{found.method} deals in sharded DTensors on an FSDP2 model: {reason}"
     hint = f"use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, hint)])
+    return left(CODE, Level.MANUAL, ctx, found.call, message, hint)
 
 
 RULE = Rule(CODE, "model-state-dict", __doc__, nodes=(cst.Call,), fix=fix, methods=("state_dict", "load_state_dict"))

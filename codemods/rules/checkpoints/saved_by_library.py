@@ -50,7 +50,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import upward
 from codemods.reading.model_parameters import is_summoned
@@ -79,7 +79,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if not _takes_state(call, ctx):
         message = f"`{name}` reads the state dict of a sharded model itself: each rank's part of it"
         hint = "give it state_dict=get_model_state_dict(...) with full_state_dict=True, read on every rank"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)])
+        return left(CODE, Level.MANUAL, ctx, call, message, hint)
     model = _owner(call)
     imports: Sequence[Import]
     if ctx.kinds(model_around(model, ctx) or model) == {ModelKind.FSDP}:

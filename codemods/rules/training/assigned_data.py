@@ -47,7 +47,7 @@ import re
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.model_parameters import readings
 
@@ -95,10 +95,8 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
 
 
 def _stopped(statement: cst.Assign, param: cst.BaseExpression, ctx: Context, message: str, hint: str) -> Fix:
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, statement, message, hint)],
-        raises=[Raise(statement, CODE, message, param, _DTENSOR)],
-    )
+    stopped = Raise(statement, CODE, message, param, _DTENSOR)
+    return left(CODE, Level.MANUAL, ctx, statement, message, hint, [stopped])
 
 
 def _is_reshaped(value: cst.BaseExpression, param: str, ctx: Context) -> bool:

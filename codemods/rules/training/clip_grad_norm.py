@@ -50,7 +50,7 @@ from collections.abc import Set
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, left, replaced
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either, quoted_argument, text_literal
 from codemods.reading.clipping import (
@@ -121,7 +121,7 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
     call, text = ctx.parent(method), ctx.code(model)
     if ModelKind.FSDP not in held and not _is_called_as_fsdp1s(call, ctx):
         message = f"cannot tell whether `{text}` is an FSDP model"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, method, message, _HINT)])
+        return left(CODE, Level.MANUAL, ctx, method, message, _HINT)
     if not isinstance(call, cst.Call) or call.func is not method:
         return _kept_for_later(method, ctx)
     start, end = ctx.bare_span(call)
@@ -170,8 +170,7 @@ def _kept_for_later(method: cst.Attribute, ctx: PlannedContext) -> Fix:
     partial = ctx.named(Import("functools", "partial"), method)
     text = f"{partial.local}({item.local}, list({ctx.quote(method.value)}.parameters()))"
     message = f"{_FUNCTION} becomes {item.name}, a support function"
-    told = finding(CODE, Level.REWRITTEN, ctx, method, message)
-    return Fix([Edit(*ctx.bare_span(method), text)], [told], [item, partial])
+    return replaced(CODE, ctx, method, text, message, [item, partial])
 
 
 def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:

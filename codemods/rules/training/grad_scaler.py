@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.arguments import by_parameter
 from codemods.reading.frozen import ignores_frozen
@@ -101,7 +101,7 @@ def _of_name(name: Reference, ctx: Context) -> Fix:
 
 
 def _of_plain(call: cst.Call, ctx: Context) -> Fix:
-    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _PARTED, _PARTED_HINT)])
+    return left(CODE, Level.REVIEW, ctx, call, _PARTED, _PARTED_HINT)
 
 
 def _is_plain(call: cst.Call, ctx: Context) -> bool:

@@ -52,7 +52,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_HINT, clipper, has_plain_norm
@@ -161,7 +161,7 @@ def _through_support(found: _Clipping, support: str, ctx: Context, findings: lis
 def _on_one_rank(found: _Clipping, ctx: Context) -> Fix:
     """Under FSDP1 no rank asked another one for its norm."""
     message = f"{found.function} runs on one rank alone: on FSDP2 the norm is over all ranks, and waits for the others"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, "clip on every rank, and print on one")])
+    return left(CODE, Level.MANUAL, ctx, found.call, message, "clip on every rank, and print on one")
 
 
 def _total(found: _Clipping, ctx: Context) -> Fix | None:

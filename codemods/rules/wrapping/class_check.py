@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.asked_classes import asking_for, without_class
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
@@ -148,7 +148,7 @@ def _loop(found: Reference, loop: cst.While, ctx: PlannedContext) -> Fix:
     if leaves or loop.orelse is not None:
         message = "a loop from wrapper to wrapper: an FSDP2 model has none, and the loop would not end"
         hint = "take the loop away, with what it does for each wrapper"
-        return Fix((), [finding(CODE, Level.MANUAL, ctx, found, message, hint)])
+        return left(CODE, Level.MANUAL, ctx, found, message, hint)
     start = ctx.span(loop)[0]
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
     return Fix(
@@ -181,7 +181,7 @@ def _without_recursion(found: Reference, step: Step, ctx: Context) -> Fix:
         return Fix([removal(ctx, choice)], told)
     message = "a recursion from wrapper to wrapper: an FSDP2 model has none, and it would not end"
     hint = "take the test away, with what it does for each wrapper"
-    return Fix((), [finding(CODE, Level.MANUAL, ctx, found, message, hint)])
+    return left(CODE, Level.MANUAL, ctx, found, message, hint)
 
 
 def _exclusion(node: Reference, ctx: Context) -> Edit | None:

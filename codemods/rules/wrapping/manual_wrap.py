@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, finding
+from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.configuration import move
@@ -68,7 +68,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return Fix(moved.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], moved.imports)
     if ctx.plan.emission(call) is Emission.SKIP:
         message = "enable_wrap is left as it is, because a wrap inside of it is"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")])
+        return left(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")
     block = block_of(ctx, call)
     if ctx.plan.emission(call) is Emission.NATIVE and block is not None:
         message = "enable_wrap goes: each module is sharded where wrap stands"

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, replaced
 from codemods.plan import PlannedContext
 from codemods.reading.ddp import is_ddps_alone, is_on_ddp_way
 from codemods.reading.enclosing import enclosing, is_self, upward
@@ -60,7 +60,7 @@ from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapper_steps import Step, is_of_others, step_at
-from codemods.tables.names import PACKAGE, WRAPPER
+from codemods.tables.names import WRAPPER
 
 CODE = "FM104"
 
@@ -210,7 +210,7 @@ def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
     found = [finding(CODE, Level.REWRITTEN, ctx, node, message)]
     if _is_told_apart(step, ctx):
         return Fix(findings=found)
-    item, test = ctx.named(Import(PACKAGE, "FSDPModule"), node), step.statement.test
+    item, test = ctx.named(FSDP_MODULE, node), step.statement.test
     asked = f"isinstance({step.model}, {item.local})"
     if _is_last_of_several(step, node, ctx):
         line = ctx.parent(ctx.parent(node) or node) or node
@@ -250,8 +250,7 @@ def _reshard(node: cst.Attribute, ctx: Context) -> Fix:
 def _number_of_ranks(node: cst.Attribute, ctx: Context) -> Fix:
     dist = ctx.named(Import("torch.distributed", alias="dist"), node)
     text = f"{dist.local}.get_world_size()"
-    found = finding(CODE, Level.REWRITTEN, ctx, node, f"world_size of the wrapper becomes {text}")
-    return Fix([Edit(*ctx.bare_span(node), text)], [found], [dist])
+    return replaced(CODE, ctx, node, text, f"world_size of the wrapper becomes {text}", [dist])
 
 
 def _group(node: cst.Attribute, ctx: Context) -> Fix:
@@ -262,7 +261,7 @@ def _group(node: cst.Attribute, ctx: Context) -> Fix:
         item = ctx.named(Import(SUPPORT, "group_of"), node)
         text, says = f"{item.local}({ctx.quote(node.value)})", "group_of, a support function"
     message = f"process_group of the wrapper becomes {says}"
-    return Fix([Edit(*ctx.bare_span(node), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
+    return replaced(CODE, ctx, node, text, message, [item])
 
 
 RULE = Rule(

@@ -83,7 +83,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, Upgrade, finding
+from codemods.api import Context, Fix, Level, Upgrade, finding, left
 from codemods.reading.enclosing import enclosing
 from codemods.reading.shardings import argument, shardings
 from codemods.reading.words import last_name
@@ -125,7 +125,7 @@ def _nothing_to_save(ctx: Context) -> Iterator[Fix]:
         hint = "save sharded state dicts with torch.distributed.checkpoint.save, and run again"
     for file, call in (whole or sharded)[:1]:
         if file.path == ctx.path:
-            yield Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)])
+            yield left(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)
 
 
 def _has_state(file: Context, call: cst.Call) -> bool:

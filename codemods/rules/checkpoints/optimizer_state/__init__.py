@@ -90,7 +90,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding
+from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.asked_classes import model_of
 from codemods.reading.foreign_context import foreign_context
@@ -125,7 +125,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         if is_lost:
             message += _LOST
             raises = [Raise(call, CODE, message, _model_of(call, name, ctx))]
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, row.hint)], raises=raises)
+        return left(CODE, Level.MANUAL, ctx, call, message, row.hint, raises)
     message = f"{ctx.code(call.func)} becomes {written.becomes}"
     if is_lost:
         told = finding(CODE, Level.REVIEW, ctx, call, message + _LOST, _FRESH)

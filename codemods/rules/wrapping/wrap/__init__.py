@@ -69,6 +69,7 @@ from codemods.api import (
     Raise,
     Rule,
     finding,
+    left,
 )
 from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
@@ -356,10 +357,8 @@ def _left(call: cst.Call, ctx: PlannedContext) -> Fix:
     hint = (
         "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
     )
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
-        raises=[Raise(call, CODE, "build the optimizer below the wrap, then migrate this call", certain=True)],
-    )
+    stopped = Raise(call, CODE, "build the optimizer below the wrap, then migrate this call", certain=True)
+    return left(CODE, Level.MANUAL, ctx, call, message, hint, [stopped])
 
 
 def _unknown(names: str, call: cst.Call, ctx: Context) -> Fix:
@@ -369,10 +368,8 @@ def _unknown(names: str, call: cst.Call, ctx: Context) -> Fix:
     meant = [each for name in names.split(", ") for each in get_close_matches(name, POSITIONS, n=1, cutoff=0.8)]
     hint = "take it away, or do what the changed class does with it beside the call"
     hint = "; ".join(former) or (f"write {', '.join(meant)} if that is meant; else {hint}" if meant else hint)
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
-        raises=[Raise(call, CODE, f"torch's FSDP does not take {names}: migrate this call by hand", certain=True)],
-    )
+    stopped = Raise(call, CODE, f"torch's FSDP does not take {names}: migrate this call by hand", certain=True)
+    return left(CODE, Level.MANUAL, ctx, call, message, hint, [stopped])
 
 
 def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
