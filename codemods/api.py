@@ -473,13 +473,7 @@ def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: s
 
 
 def left(
-    rule: str,
-    level: Level,
-    ctx: Context,
-    node: cst.CSTNode,
-    message: str,
-    hint: str = "",
-    raises: Sequence[Raise] = (),
+    rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: str, hint: str = "", raises: Sequence[Raise] = ()
 ) -> Fix:
     """A node that stays as it is, with a finding."""
     return Fix(findings=[finding(rule, level, ctx, node, message, hint)], raises=raises)

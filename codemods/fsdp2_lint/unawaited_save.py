@@ -54,10 +54,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 CODE = "FM511"
 
 _WAITS = ("result", "wait", "as_completed", "upload_completion", "staging_completion", "add_done_callback")
-_DESTROYS = (
-    "torch.distributed.destroy_process_group",
-    "torch.distributed.distributed_c10d.destroy_process_group",
-)
+_DESTROYS = ("torch.distributed.destroy_process_group", "torch.distributed.distributed_c10d.destroy_process_group")
 
 
 def find(ctx: Context) -> Iterator[Finding]:

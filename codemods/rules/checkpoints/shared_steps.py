@@ -102,10 +102,5 @@ def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
 
 
 RULE = Rule(
-    CODE,
-    "shared-steps",
-    __doc__,
-    nodes=(cst.Call,),
-    fix=fix,
-    functions=("set_optimizer_state_dict", "set_state_dict"),
+    CODE, "shared-steps", __doc__, nodes=(cst.Call,), fix=fix, functions=("set_optimizer_state_dict", "set_state_dict")
 )

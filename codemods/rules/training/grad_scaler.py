@@ -172,10 +172,5 @@ def _ignores_parameters(ctx: PlannedContext) -> bool:
 
 
 RULE: Rule[cst.Call | Reference] = Rule(
-    CODE,
-    "sharded-grad-scaler",
-    __doc__,
-    nodes=(cst.Call, cst.Name, cst.Attribute),
-    fix=fix,
-    functions=("GradScaler",),
+    CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call, cst.Name, cst.Attribute), fix=fix, functions=("GradScaler",)
 )

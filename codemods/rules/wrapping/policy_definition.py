@@ -138,10 +138,7 @@ def _function(node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
         return _expression(f"lambda {parameter}: {' or '.join(tests)}", node, ctx)
     start, end = ctx.whole_lines(line)
     indent = " " * (ctx.position(line)[1] - 1)
-    inner = [
-        *_comments(node, ctx),
-        *_returned(tests, indent, ctx),
-    ]
+    inner = [*_comments(node, ctx), *_returned(tests, indent, ctx)]
     lines = [f"{indent}def {name}({parameter}):", *(f"{indent}{ctx.indent}{each}" for each in inner)]
     if not _text_above(line, ctx).rstrip(" \t").endswith(("\n\n", ":\n")) and not _ends_blank(line, ctx):
         lines.insert(0, "")

@@ -160,11 +160,4 @@ def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
     return load(call, name, given, ctx)
 
 
-RULE = Rule(
-    CODE,
-    "optimizer-state-method",
-    __doc__,
-    nodes=(cst.Call,),
-    fix=fix,
-    methods=tuple(sorted(OPTIMIZER_CALLS)),
-)
+RULE = Rule(CODE, "optimizer-state-method", __doc__, nodes=(cst.Call,), fix=fix, methods=tuple(sorted(OPTIMIZER_CALLS)))

@@ -189,9 +189,7 @@ def chosen_for(
 
 
 def _chosen(
-    ctx: Context,
-    value: cst.BaseExpression,
-    is_known: Callable[[Context, cst.BaseExpression], bool],
+    ctx: Context, value: cst.BaseExpression, is_known: Callable[[Context, cst.BaseExpression], bool]
 ) -> Chosen | None:
     """The options of an expression, which all stand in it."""
     try:

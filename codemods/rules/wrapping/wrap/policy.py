@@ -17,11 +17,7 @@ from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import bound_once, contains
 from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.optional_results import arguments_given, function_only_for, optional_result
-from codemods.reading.policies import (
-    class_elements,
-    policy_call,
-    policy_classes,
-)
+from codemods.reading.policies import class_elements, policy_call, policy_classes
 
 from .draft import Draft, Switch, UnitSelector
 from .in_place import mentions

@@ -9,11 +9,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, NotStatic, Origin
 from codemods.reading.choices import written
-from codemods.reading.policies import (
-    class_elements,
-    policy_call,
-    policy_classes,
-)
+from codemods.reading.policies import class_elements, policy_call, policy_classes
 from codemods.reading.policy_functions import are_by_module, leaves_something, uses
 
 from .draft import Draft, Note, UnitSelector

@@ -29,14 +29,7 @@ from .in_place import (
 )
 from .mesh_shape import is_for_each, is_of_all
 from .ranks import Ranks, device_type
-from .strategy_names import (
-    ARGUMENT,
-    Strategy,
-    assigned_once,
-    frees_late,
-    names_given,
-    strategy_name,
-)
+from .strategy_names import ARGUMENT, Strategy, assigned_once, frees_late, names_given, strategy_name
 
 
 def choose_in_dict(value: Entry, draft: Draft) -> Strategy | None:
