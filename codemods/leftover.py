@@ -45,6 +45,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding, left, replaced
 from codemods.reading.asked_classes import model_of
+from codemods.reading.enclosing import call_by
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import (
@@ -268,9 +269,7 @@ def _is_wrapped_module(attribute: cst.Attribute, ctx: Context) -> bool:
 def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
     """`model.state_dict_type(model)`, `model.process_group`: what the wrapper has is found on the model too."""
     name = attribute.attr.value
-    call = ctx.parent(attribute)
-    is_called = isinstance(call, cst.Call) and call.func is attribute
-    if not _is_of_wrapper(name, ctx) and not (is_called and name in STATIC):
+    if not _is_of_wrapper(name, ctx) and not (call_by(attribute, ctx) and name in STATIC):
         return None
     if ctx.fsdp1(attribute) is not None or (name in SPEED_ONLY and _is_asked_for(attribute, ctx)):
         return None

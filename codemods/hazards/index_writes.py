@@ -46,6 +46,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import is_self
 from codemods.reading.model_parameters import READERS
+from codemods.reading.shapes import indexed_front
 from codemods.reading.sharded_values import VIEWS, is_sharded
 
 CODE = "FM421"
@@ -74,9 +75,7 @@ def find(ctx: Context) -> Iterator[Finding]:
 
 def _is_own(tensor: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a module initialises itself: once it was sharded, FSDP1's flat views had no such index either."""
-    while isinstance(tensor, (cst.Attribute, cst.Subscript)):
-        tensor = tensor.value
-    return is_self(tensor, ctx)
+    return is_self(indexed_front(tensor), ctx)
 
 
 def _is_written(part: cst.Subscript, ctx: Context) -> bool:

@@ -52,6 +52,7 @@ from codemods.plan import PlannedContext, WrapPlan
 from codemods.reading.model_parameters import READERS
 from codemods.reading.parameter_attributes import WORDS, asks, set_and_read
 from codemods.reading.program import others
+from codemods.reading.shapes import called_on
 
 CODE = "FM441"
 
@@ -105,12 +106,9 @@ def _model_around(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
             return None
         loop = outer.for_in if isinstance(outer, cst.BaseSimpleComp) else None
         for inner in ctx.inside(loop.iter) if loop is not None else ():
-            if (
-                isinstance(inner, cst.Call)
-                and isinstance(inner.func, cst.Attribute)
-                and inner.func.attr.value in READERS
-            ):
-                return inner.func.value
+            model = called_on(inner, *READERS)
+            if model is not None:
+                return model
     return None
 
 

@@ -46,6 +46,20 @@ def called_on(node: object, *methods: str) -> cst.BaseExpression | None:
     return node.func.value if isinstance(node, cst.Call) and is_attribute(node.func, *methods) else None
 
 
+def front(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`self` of `self.net.layer`."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
+
+
+def indexed_front(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`self` of `self.layers[0].weight`."""
+    while isinstance(node, (cst.Attribute, cst.Subscript)):
+        node = node.value
+    return node
+
+
 def class_test(test: cst.CSTNode | None, ctx: Context) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
     """`model` and `FSDP` of `isinstance(model, FSDP)`."""
     if not isinstance(test, cst.Call) or ctx.code(test.func) != "isinstance" or len(test.args) != 2:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.enclosing import contains, enclosing, is_label
+from codemods.reading.enclosing import call_given, contains, enclosing, is_label
 from codemods.reading.forwards import reads_after_forward
 from codemods.tables.names import SUMMON
 from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, QUIET_FUNCTIONS, READS
@@ -240,8 +240,8 @@ def _is_only_looked_at(value: cst.CSTNode, ctx: Context) -> bool:
     holder = ctx.parent(value)
     if isinstance(holder, (cst.BinaryOperation, cst.Comparison, cst.ComparisonTarget)):
         return True
-    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    if not isinstance(call, cst.Call):
+    call = call_given(value, ctx)
+    if call is None:
         return False
     function = ctx.dotted(call.func) or ""
     if function.startswith("torch."):

@@ -59,8 +59,9 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.layout import comments_in, removal
+from codemods.reading.layout import choice_around, comments_in, removal
 from codemods.reading.negation import conjuncts
+from codemods.reading.shapes import alone, only_target
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import OF_WRAPPER
 
@@ -75,7 +76,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     expression = ctx.parent(call)
     line = ctx.parent(expression) if isinstance(expression, cst.Expr) else None
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+    if not isinstance(line, cst.SimpleStatementLine) or alone(line) is None:
         return None
     if (ctx.fsdp1(call.func) or "").rpartition(".")[2] != "_reshard":
         return None
@@ -101,10 +102,9 @@ def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Conte
     for above in lines:
         if above is line:
             break
-        made = above.body[0] if isinstance(above, cst.SimpleStatementLine) and len(above.body) == 1 else None
-        if isinstance(made, cst.Assign) and len(made.targets) == 1:
-            if is_name(made.targets[0].target, cst.ensure_type(value, cst.Name).value):
-                return cst.ensure_type(above, cst.SimpleStatementLine)
+        target = only_target(alone(above))
+        if target is not None and is_name(target, cst.ensure_type(value, cst.Name).value):
+            return cst.ensure_type(above, cst.SimpleStatementLine)
     return None
 
 
@@ -144,11 +144,9 @@ def _instead_of(test: cst.If, text: str, ctx: Context) -> Edit:
 
 def _needless_test(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> cst.If | None:
     """`if unit._has_params and unit.sharding_strategy is not ShardingStrategy.NO_SHARD:` around this line alone."""
-    block = ctx.parent(line)
-    choice = ctx.parent(block) if isinstance(block, cst.IndentedBlock) and len(block.body) == 1 else None
-    if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
-        return None
-    return choice if all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test)) else None
+    choice = choice_around(ctx, line)
+    is_needless = choice is not None and all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test))
+    return choice if is_needless else None
 
 
 def _is_asked_otherwise(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> bool:

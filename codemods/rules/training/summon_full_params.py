@@ -65,6 +65,7 @@ from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, 
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import replace_head
+from codemods.reading.enclosing import call_by
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
@@ -209,8 +210,7 @@ def _hands_on(node: cst.CSTNode, model: cst.BaseExpression, ctx: Context) -> boo
     holder = ctx.parent(node)
     if not isinstance(holder, cst.Attribute):
         return True
-    called = ctx.parent(holder)
-    is_method = isinstance(called, cst.Call) and called.func is holder
+    is_method = call_by(holder, ctx) is not None
     return is_method and holder.value is node and ctx.code(holder) != ctx.code(model)
 
 

@@ -57,6 +57,7 @@ from codemods.reading.layout import removal
 from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
 from codemods.reading.negation import conjuncts
+from codemods.reading.shapes import class_test
 from codemods.reading.wrapper_steps import Step, is_only_unwrapped, recursion_under
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -246,12 +247,10 @@ def _outermost(node: cst.BooleanOperation, ctx: Context) -> cst.BooleanOperation
 
 def _is_layer_test(node: cst.BaseExpression, module: cst.BaseExpression, ctx: Context) -> bool:
     """`isinstance(m, Block)`, for the same `m` and a class that FSDP1's wrapper was no instance of."""
-    if not isinstance(node, cst.Call) or ctx.code(node.func) != "isinstance" or len(node.args) != 2:
+    asked = class_test(node, ctx)
+    if asked is None or not isinstance(asked[1], (cst.Name, cst.Attribute)) or ctx.fsdp1(asked[1]) == WRAPPER:
         return False
-    kind = node.args[1].value
-    if not isinstance(kind, (cst.Name, cst.Attribute)) or ctx.fsdp1(kind) == WRAPPER:
-        return False
-    return ctx.code(node.args[0].value) == ctx.code(module) and ctx.dotted(kind) != "torch.nn.Module"
+    return ctx.code(asked[0]) == ctx.code(module) and ctx.dotted(asked[1]) != "torch.nn.Module"
 
 
 def _counterpart(node: Reference, ctx: PlannedContext) -> str | None:

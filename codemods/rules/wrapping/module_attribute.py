@@ -49,7 +49,7 @@ import libcst as cst
 from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, replaced
 from codemods.plan import PlannedContext
 from codemods.reading.ddp import is_ddps_alone, is_on_ddp_way
-from codemods.reading.enclosing import enclosing, is_self, upward
+from codemods.reading.enclosing import call_by, enclosing, is_self, upward
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
@@ -108,8 +108,7 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
 
 def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
     if node.attr.value == "forward":
-        call = ctx.parent(node)
-        if not isinstance(call, cst.Call) or call.func is not node:
+        if call_by(node, ctx) is None:
             return False
     elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_own(node, ctx):
         return False

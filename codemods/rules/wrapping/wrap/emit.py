@@ -10,6 +10,7 @@ from codemods.api import SUPPORT, Context, Edit, NotStatic
 from codemods.reading.block_layout import extra_indent
 from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import block_of, context_of
+from codemods.reading.shapes import front
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .argument_comments import kept_comments
@@ -67,9 +68,7 @@ def _statements_of_constructors(ctx: Context, call: cst.Call) -> list[cst.Simple
 
 def is_repeatable(module: cst.BaseExpression) -> bool:
     """Whether the wrapped expression can be written again without making another module."""
-    while isinstance(module, cst.Attribute):
-        module = module.value
-    return isinstance(module, cst.Name)
+    return isinstance(front(module), cst.Name)
 
 
 def edits(made: Draft, place: Place) -> list[Edit]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic
-from codemods.reading.enclosing import contains, upward
+from codemods.reading.enclosing import call_given, contains, upward
 from codemods.reading.makeup import Makeup
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_rank import is_on_one_rank
@@ -158,9 +158,8 @@ def _sites(ctx: Context) -> list[cst.Call]:
     """The calls that name the meta device: `.to("meta")`, `torch.device("meta")`, `Net(device="meta")`."""
     found = []
     for node in ctx.nodes(cst.SimpleString):
-        argument = ctx.parent(node)
-        call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-        if node.raw_value == "meta" and isinstance(argument, cst.Arg) and isinstance(call, cst.Call):
+        argument, call = ctx.parent(node), call_given(node, ctx)
+        if node.raw_value == "meta" and isinstance(argument, cst.Arg) and call is not None:
             named = argument.keyword.value if argument.keyword is not None else ""
             if named == "device" or last_name(call.func) in _DEVICES:
                 found.append(call)

@@ -11,6 +11,7 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import bound_once, contains, upward
+from codemods.reading.shapes import is_call_to, key_of
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Entry, Switch, Value
@@ -125,9 +126,7 @@ def _is_read(ctx: Context, use: cst.Name) -> bool:
     if isinstance(holder, cst.Subscript) and holder.value is use:
         return not isinstance(ctx.parent(holder), (cst.AssignTarget, cst.Del, cst.AugAssign))
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    return (
-        isinstance(call, cst.Call) and isinstance(call.func, cst.Name) and call.func.value in {"print", "str", "repr"}
-    )
+    return is_call_to(call, "print", "str", "repr")
 
 
 def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
@@ -137,11 +136,10 @@ def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
     statement: cst.CSTNode | None = None
     if isinstance(holder, cst.Subscript) and holder.value is use and isinstance(ctx.parent(holder), cst.AssignTarget):
         assignment = cst.ensure_type(ctx.parent(cst.ensure_type(ctx.parent(holder), cst.AssignTarget)), cst.Assign)
-        index = holder.slice[0].slice
-        key = index.value if isinstance(index, cst.Index) else None
-        if len(assignment.targets) != 1 or not isinstance(key, cst.SimpleString):
+        key = key_of(holder)
+        if len(assignment.targets) != 1 or key is None:
             raise unseen(ctx, use)
-        values, statement = {str(key.evaluated_value): assignment.value}, assignment
+        values, statement = {key: assignment.value}, assignment
     elif isinstance(holder, cst.Attribute) and holder.attr.value == "update":
         update = ctx.parent(holder)
         if not isinstance(update, cst.Call) or not isinstance(ctx.parent(update), cst.Expr):
