@@ -479,6 +479,13 @@ def left(
     return Fix(findings=[finding(rule, level, ctx, node, message, hint)], raises=raises)
 
 
+def rewritten(
+    rule: str, ctx: Context, node: cst.CSTNode, edits: Sequence[Edit], message: str, imports: Sequence[Import] = ()
+) -> Fix:
+    """Edits that make FSDP2 of what stands at a node, with a finding that says so."""
+    return Fix(edits, [finding(rule, Level.REWRITTEN, ctx, node, message)], imports)
+
+
 def replaced(
     rule: str,
     ctx: Context,
@@ -489,5 +496,4 @@ def replaced(
     around: cst.CSTNode | None = None,
 ) -> Fix:
     """An expression that becomes another one, or the one around it that does, with a finding that says so."""
-    change = Edit(*ctx.bare_span(around or node), text)
-    return Fix([change], [finding(rule, Level.REWRITTEN, ctx, node, message)], imports)
+    return rewritten(rule, ctx, node, [Edit(*ctx.bare_span(around or node), text)], message, imports)

@@ -60,7 +60,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding, left
+from codemods.api import Context, Edit, Fix, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import append_argument
 from codemods.reading.forwards import is_without_grad, model_of_forward
@@ -186,9 +186,7 @@ def _written(autocasts: Sequence[tuple[Context, cst.Call]]) -> Fix | None:
         return None
     return Fix(
         elsewhere=[
-            (where, Fix([change], [finding(CODE, Level.REWRITTEN, where, call, _WRITTEN)]))
-            for where, call, change in changes
-            if change.text
+            (where, rewritten(CODE, where, call, [change], _WRITTEN)) for where, call, change in changes if change.text
         ]
     )
 

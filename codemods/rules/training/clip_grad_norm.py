@@ -50,7 +50,7 @@ from collections.abc import Set
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, left, replaced
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, left, replaced, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either, quoted_argument, text_literal
 from codemods.reading.clipping import (
@@ -155,7 +155,7 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
         level = Level.REVIEW if ignores_only_frozen(ctx, model) else Level.MANUAL
         ignored = finding(CODE, level, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)
         return Fix(edits, [ignored], imports)
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, method, message)], imports)
+    return rewritten(CODE, ctx, method, edits, message, imports)
 
 
 def _but_for_others(model: cst.BaseExpression, call: cst.Call, text: str, ctx: PlannedContext) -> str:

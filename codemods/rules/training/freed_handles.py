@@ -57,7 +57,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.layout import choice_around, comments_in, removal
 from codemods.reading.negation import conjuncts
@@ -92,7 +92,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     gone = [removal(ctx, each) for each in serves]
     text = f"{ctx.quote(unit)}.reshard()"
     change = Edit(*ctx.span(call), text) if test is None else _instead_of(test, text, ctx)
-    return Fix([*gone, change], [finding(CODE, Level.REWRITTEN, ctx, call, _BECOMES)])
+    return rewritten(CODE, ctx, call, [*gone, change], _BECOMES)
 
 
 def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatementLine | None:

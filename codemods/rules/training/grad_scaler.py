@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left
+from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.arguments import by_parameter
 from codemods.reading.frozen import ignores_frozen
@@ -97,7 +97,7 @@ def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
 def _of_name(name: Reference, ctx: Context) -> Fix:
     torch = ctx.named(Import("torch"), name)
     text = f"{torch.local}.amp.GradScaler"
-    return Fix([Edit(*ctx.span(name), text)], [finding(CODE, Level.REWRITTEN, ctx, name, _BECOMES)], [torch])
+    return rewritten(CODE, ctx, name, [Edit(*ctx.span(name), text)], _BECOMES, [torch])
 
 
 def _of_plain(call: cst.Call, ctx: Context) -> Fix:

@@ -61,9 +61,9 @@ from codemods.api import (
     ModelKind,
     Raise,
     Rule,
-    finding,
     left,
     replaced,
+    rewritten,
 )
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either
@@ -148,7 +148,7 @@ def _repeated(both: cst.BooleanOperation, ctx: Context) -> Edit | None:
 def _without_test(call: cst.Call, ctx: Context) -> Fix:
     both = cst.ensure_type(ctx.parent(call), cst.BooleanOperation)
     gone = _repeated(both, ctx) or Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
-    return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, call, "there is no wrapper to ask for")])
+    return rewritten(CODE, ctx, call, [gone], "there is no wrapper to ask for")
 
 
 def _may_be_model(model: cst.BaseExpression, ctx: PlannedContext) -> bool:

@@ -61,7 +61,7 @@ import re
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, left
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, left, rewritten
 from codemods.reading.block_layout import indented
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import is_summoned
@@ -99,11 +99,7 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
     item = ctx.named(Import(SUPPORT, "full_params"), call)
     block = f"with {item.local}({ctx.quote(method.value)}):{ctx.newline}{indent}{ctx.quote(line.body[0])}"
     message = "apply of a wrapped model moves into full_params, a support function"
-    return Fix(
-        [Edit(start, end, block), *indented(ctx, line.body[0])],
-        [finding(CODE, Level.REWRITTEN, ctx, method, message)],
-        [item],
-    )
+    return rewritten(CODE, ctx, method, [Edit(start, end, block), *indented(ctx, line.body[0])], message, [item])
 
 
 def _is_whole(ctx: Context, call: cst.Call) -> bool:

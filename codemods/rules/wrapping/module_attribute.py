@@ -94,16 +94,11 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
         edits = [Edit(*ctx.bare_span(node), local.name if local is not None else call)]
         if local is not None and local.uses[0] is node:
             edits.append(insertion(ctx, local.statement, [f"{local.name} = {call}"]))
-        return Fix(
-            edits=edits,
-            findings=[finding(CODE, Level.REWRITTEN, ctx, node, f".module becomes {unwrap}, a support function")],
-            imports=[item],
-        )
+        message = f".module becomes {unwrap}, a support function"
+        return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
     statement = _set_to_itself(node, ctx)
-    return Fix(
-        edits=[removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
-    )
+    gone = removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")
+    return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")])
 
 
 def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
@@ -240,10 +235,9 @@ def _is_either(test: cst.BaseExpression) -> bool:
 
 def _reshard(node: cst.Attribute, ctx: Context) -> Fix:
     handle, call = cst.ensure_type(node.value, cst.Attribute), cst.ensure_type(ctx.parent(node), cst.Call)
-    return Fix(
-        edits=[Edit(ctx.span(handle.value)[1], ctx.span(call)[1], ".reshard()")],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, call, "reshard of a handle becomes reshard of the model")],
-    )
+    change = Edit(ctx.span(handle.value)[1], ctx.span(call)[1], ".reshard()")
+    message = "reshard of a handle becomes reshard of the model"
+    return Fix([change], [finding(CODE, Level.REWRITTEN, ctx, call, message)])
 
 
 def _number_of_ranks(node: cst.Attribute, ctx: Context) -> Fix:

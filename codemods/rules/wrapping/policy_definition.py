@@ -75,7 +75,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, finding
+from codemods.api import Context, Edit, Fix, NotStatic, Origin, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.layout import comments_in, insertion, lost_comments, removal
 from codemods.reading.policies import joined_classes, policy_classes
@@ -105,7 +105,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         text = joined_classes(ctx, [policy_classes(each) for each in policies])
         message = f"auto-wrap policy becomes the classes {ctx.plain(text)}"
         edits = _expression(text, call, ctx)
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)])
+    return rewritten(CODE, ctx, call, edits, message)
 
 
 def _line_of_member(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStatementLine | None:

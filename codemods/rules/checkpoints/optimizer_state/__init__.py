@@ -90,7 +90,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding, left
+from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.asked_classes import model_of
 from codemods.reading.foreign_context import foreign_context
@@ -130,7 +130,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if is_lost:
         told = finding(CODE, Level.REVIEW, ctx, call, message + _LOST, _FRESH)
         return Fix(written.edits, [told], written.imports)
-    return Fix(written.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], written.imports)
+    return rewritten(CODE, ctx, call, written.edits, message, written.imports)
 
 
 def _model_of(call: cst.Call, name: str, ctx: Context) -> cst.BaseExpression | None:
