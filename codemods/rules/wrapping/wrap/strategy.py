@@ -19,7 +19,7 @@ from .hybrid_only import HYBRID
 from .ranks import Ranks
 from .strategy_at_run_time import look_at_run_time, named, with_kwargs
 from .strategy_choices import choose_in_attribute, choose_in_dict, choose_in_place
-from .strategy_names import FULL_SHARD, Strategy, frees_late, kwargs_for, own_parameter, strategy_name
+from .strategy_names import FULL_SHARD, Strategy, frees_late, kwargs_for, names_of, own_parameter
 
 
 def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Strategy:
@@ -42,7 +42,7 @@ def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Str
 def _of_entry(value: Entry, draft: Draft, given: Ranks | None) -> Strategy:
     """A strategy that comes out of a dict."""
     origins = [o for where, source in value.stored for o in where.origins(source) if not _is_text(where, source, o)]
-    seen = {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
+    seen = names_of(origins)
     names = frozenset(each or "" for each in seen) if seen and None not in seen else frozenset(STRATEGIES)
     if len(names) == 1 and (not value.may_lack or names == FULL_SHARD.names):
         return Strategy(names)
@@ -111,9 +111,7 @@ def _chosen(cases: Sequence[tuple[str, str]]) -> str:
 
 
 def _fixed(value: cst.BaseExpression, draft: Draft) -> Strategy | None:
-    names: set[str | None] = set()
-    for origin in draft.file.origins(value):
-        names.add(strategy_name(origin.file, origin.node) if isinstance(origin.node, cst.BaseExpression) else None)
+    names = names_of(draft.file.origins(value))
     if len(names) != 1 or None in names or own_parameter(value, draft) is not None:
         return None
     return Strategy(frozenset(name for name in names if name is not None))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, Origin
 from codemods.reading.choices import Option
 from codemods.reading.enclosing import bound_once
 from codemods.tables.strategies import STRATEGIES
@@ -74,6 +74,11 @@ def strategy_name(ctx: Context, node: cst.BaseExpression) -> str | None:
     made = ctx.fsdp1(node)
     name = made.split(".")[1] if made is not None and made.startswith(f"{_ENUM}.") else None
     return name if name in STRATEGIES else None
+
+
+def names_of(origins: Iterable[Origin]) -> set[str | None]:
+    """Those that a value can be; None among them where one of its origins is no strategy, or not seen."""
+    return {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
 
 
 def own_parameter(value: cst.BaseExpression, draft: Draft) -> cst.Param | None:
