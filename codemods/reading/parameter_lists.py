@@ -52,7 +52,7 @@ def given_to_optimizer(group: cst.CSTNode, ctx: Context) -> Iterator[tuple[Conte
 
 def is_group(node: cst.CSTNode) -> bool:
     """`group["params"]`."""
-    return isinstance(node, cst.Subscript) and _key(node) == _PARAMS
+    return isinstance(node, cst.Subscript) and key_of(node) == _PARAMS
 
 
 def makers(optimizer: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> Iterator[tuple[Context, cst.Call]]:
@@ -98,10 +98,6 @@ def _read(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """`optimizer` of `optimizer.param_groups`."""
     if isinstance(node, cst.Attribute) and node.attr.value == _GROUPS:
         yield node.value
-
-
-def _key(subscript: cst.Subscript) -> str | bytes | None:
-    return key_of(subscript)
 
 
 def _name_of(made: cst.CSTNode, ctx: Context) -> str:

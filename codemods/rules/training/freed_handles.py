@@ -83,7 +83,9 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     unit, handles, frees = (argument.value for argument in call.args)
     served = [_served(each, line, ctx) for each in (frees, handles)]  # frees may be made of the handles
     serves = [each for each in served if each is not None]
-    values = [given if made is None else _value(made) for given, made in zip((frees, handles), served, strict=True)]
+    values = [
+        given if made is None else _assign(made).value for given, made in zip((frees, handles), served, strict=True)
+    ]
     if not _is_true(values[0]) or not _is_handles(values[1], unit, ctx) or not _serve_alone(serves, line, ctx):
         return None
     test = _needless_test(line, unit, ctx)
@@ -106,10 +108,6 @@ def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Conte
         if target is not None and is_name(target, cst.ensure_type(value, cst.Name).value):
             return cst.ensure_type(above, cst.SimpleStatementLine)
     return None
-
-
-def _value(line: cst.SimpleStatementLine) -> cst.BaseExpression:
-    return cst.ensure_type(line.body[0], cst.Assign).value
 
 
 def _is_true(value: cst.BaseExpression) -> bool:

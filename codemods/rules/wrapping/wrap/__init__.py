@@ -306,13 +306,10 @@ def _is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
     return ctx.dotted(value.func) not in _SAME_EACH_TIME
 
 
-def _has_statements(made: Draft) -> bool:
-    return bool(made.before or made.after or made.unit_steps or made.selector is not None)
-
-
 def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
     """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
-    if made.chosen is not None or _has_statements(made):
+    has_statements = made.before or made.after or made.unit_steps or made.selector is not None
+    if made.chosen is not None or has_statements:
         return True
     assignment = ctx.parent(call)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
