@@ -48,6 +48,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import upward
+from codemods.reading.shapes import is_attribute, is_call_to
 from codemods.reading.words import last_name
 
 CODE = "FM423"
@@ -88,11 +89,7 @@ def _accumulates(block: cst.With, ctx: Context) -> bool:
     """Whether a block is entered by `no_sync` of a wrapped model."""
     for item in block.items:
         for node in ctx.inside(item.item):
-            if (
-                isinstance(node, cst.Attribute)
-                and node.attr.value == "no_sync"
-                and ModelKind.FSDP in ctx.kinds(node.value)
-            ):
+            if is_attribute(node, "no_sync") and ModelKind.FSDP in ctx.kinds(node.value):
                 return True
     return False
 
@@ -138,7 +135,7 @@ def _is_synchronised_between(block: cst.With, call: cst.Call, ctx: Context) -> b
     if any(start <= ctx.span(node)[0] < end for node in ctx.nodes(cst.Continue)):
         return True
     between = (other for other in ctx.calls(ctx.scope(call)) if start <= ctx.span(other)[0] < end)
-    return any(isinstance(other.func, cst.Attribute) and other.func.attr.value == "backward" for other in between)
+    return any(is_attribute(other.func, "backward") for other in between)
 
 
 def _is_of_the_turn(test: cst.BaseExpression, ctx: Context) -> bool:
@@ -163,10 +160,10 @@ def _may_not_sync(block: cst.With, ctx: Context) -> bool:
 
 def _names_no_sync(node: cst.CSTNode) -> bool:
     """`model.no_sync`, `getattr(model, "no_sync", nullcontext)`."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "getattr":
+    if is_call_to(node, "getattr"):
         name = node.args[1].value if len(node.args) > 1 else None
         return isinstance(name, cst.SimpleString) and name.evaluated_value == "no_sync"
-    return isinstance(node, cst.Attribute) and node.attr.value == "no_sync"
+    return is_attribute(node, "no_sync")
 
 
 def _calls(node: cst.BaseExpression) -> list[cst.Call]:

@@ -110,6 +110,7 @@ from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
+from codemods.reading.shapes import is_attribute
 from codemods.reading.state_dict_setting import (
     is_gathered,
     is_kept_at_run_time,
@@ -225,14 +226,12 @@ def _hands_over(call: cst.Call, ctx: Context) -> bool:
 def _deals_in_shards(function: cst.CSTNode, ctx: Context) -> bool:
     """Whether a function is written for FSDP2 already: it gathers DTensors itself."""
     calls = (node for node in ctx.inside(function) if isinstance(node, cst.Call))
-    return isinstance(function, cst.FunctionDef) and any(
-        isinstance(call.func, cst.Attribute) and call.func.attr.value == "full_tensor" for call in calls
-    )
+    return isinstance(function, cst.FunctionDef) and any(is_attribute(call.func, "full_tensor") for call in calls)
 
 
 def _is_in_ddp(model: cst.BaseExpression, ctx: Context) -> bool:
     """`model.module` of what is seen to be no FSDP model: `if isinstance(model, DDP):`."""
-    is_inner = isinstance(model, cst.Attribute) and model.attr.value == "module"
+    is_inner = is_attribute(model, "module")
     owner = model.value if is_inner and isinstance(model, cst.Attribute) else None
     return owner is not None and not ctx.kinds(owner) & {ModelKind.FSDP, ModelKind.UNKNOWN}
 
@@ -500,7 +499,7 @@ def _on_one_rank(found: StateCall, held: frozenset[ModelKind], ctx: PlannedConte
 def _unseen(found: StateCall, ctx: Context) -> Fix | None:
     """In a file that does not deal in FSDP1 itself: most models there are plain, and one may be handed in unseen."""
     inner = found.model
-    owner = inner.value if isinstance(inner, cst.Attribute) and inner.attr.value == "module" else inner
+    owner = inner.value if is_attribute(inner, "module") else inner
     if _words(owner, ctx) & _OTHERS:
         return None
     message = "what this model is, is not seen: if an FSDP model comes here, the state dict is of sharded DTensors"

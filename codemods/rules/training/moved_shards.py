@@ -93,9 +93,7 @@ def _belongs(statement: cst.BaseStatement | cst.BaseSmallStatement, moves: list[
         return statement.value in moves
     if isinstance(statement, cst.Assign):
         target = statement.targets[0].target
-        return isinstance(target, cst.Name) or (
-            isinstance(target, cst.Attribute) and target.attr.value == "_local_shard"
-        )
+        return isinstance(target, cst.Name) or is_attribute(target, "_local_shard")
     return isinstance(statement, (cst.Assert, cst.Continue))
 
 
