@@ -83,14 +83,9 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue  # no module is of that class, sharded or not
         named = any(_OWN.search(ctx.code(part)) for part in parts)
         if named or any(_is_in_model(ctx, module) for module in asked):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                node,
-                "a module is told by its class's name or identity, and a sharded module has a class of its own",
-                "use isinstance with the class, or with FSDPModule for what is sharded",
-            )
+            message = "a module is told by its class's name or identity, and a sharded module has a class of its own"
+            hint = "use isinstance with the class, or with FSDPModule for what is sharded"
+            yield finding(CODE, Level.MANUAL, ctx, node, message, hint)
     yield from _looked_up(ctx)
     yield from _classes_read(ctx)
     yield from _names_used(ctx)

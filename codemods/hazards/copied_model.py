@@ -52,6 +52,9 @@ from codemods.reading.inner_module import is_inner_module
 
 CODE = "FM412"
 
+_MESSAGE = "a sharded module can be neither copied nor pickled"
+_HINT = "copy the model before it is sharded and shard the copy too; save its state dict"
+
 _COPIES = frozenset({"copy.deepcopy", "torch.save", "torch.optim.swa_utils.AveragedModel"})
 _AVERAGES = "timm.utils.ModelEma"
 _INNER = frozenset({"module", "_fsdp_wrapped_module"})
@@ -65,14 +68,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         given = call.args[0].value if call.args else None
         if given is not None and _is_inner(given, call, ctx) and not _can_be_data(given, ctx):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "a sharded module can be neither copied nor pickled",
-                "copy the model before it is sharded and shard the copy too; save its state dict",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_inner(given: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:

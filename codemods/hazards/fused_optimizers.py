@@ -53,6 +53,9 @@ from codemods.reading.shapes import called_on
 
 CODE = "FM124"
 
+_MESSAGE = "one fused or foreach step for sharded and ignored parameters raises: DTensors and plain tensors mix"
+_HINT = "put the ignored parameters into a group of their own"
+
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each optimizer."""
@@ -61,14 +64,7 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
             continue
         given = [argument.value for argument in call.args[:1]]
         if any(_parameters_of_ignoring(ctx, value) for value in given):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "one fused or foreach step for sharded and ignored parameters raises: DTensors and plain tensors mix",
-                "put the ignored parameters into a group of their own",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_joint(argument: cst.Arg) -> bool:

@@ -58,6 +58,9 @@ from codemods.reading.shapes import called_on
 
 CODE = "FM406"
 
+_MESSAGE = "parameters are told apart by their names: FSDP1 had one flat parameter a unit, FSDP2 has all"
+_HINT = "it trains as it was meant now: to go on as it was, put all parameters where FSDP1 put them"
+
 _CONTAINS = (cst.In, cst.NotIn)
 _EQUALS = (cst.Equal, cst.NotEqual)
 _PATTERNS = ("re.", "fnmatch.")
@@ -76,14 +79,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if not _asks_flat_parameters(ctx, _model(read, ctx)):
             continue
         seen.add((ctx.scope(call), ctx.code(read)))
-        yield finding(
-            CODE,
-            Level.REVIEW,
-            ctx,
-            call,
-            "parameters are told apart by their names: FSDP1 had one flat parameter a unit, FSDP2 has all",
-            "it trains as it was meant now: to go on as it was, put all parameters where FSDP1 put them",
-        )
+        yield finding(CODE, Level.REVIEW, ctx, call, _MESSAGE, _HINT)
 
 
 def _model(read: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:

@@ -61,16 +61,15 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         if is_sharded(part.value, ctx):
             told.add(written)
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                part,
+            message = (
                 f"`{' '.join(ctx.code(part).split())}` writes to a part of a sharded tensor:"
-                " on a DTensor it can be lost without a word",
-                "write inside of summon_full_params, or to the whole: p.copy_(distribute_tensor(full, p.device_mesh,"
-                " p.placements))",
+                " on a DTensor it can be lost without a word"
             )
+            hint = (
+                "write inside of summon_full_params, or to the whole: p.copy_(distribute_tensor(full, p.device_mesh,"
+                " p.placements))"
+            )
+            yield finding(CODE, Level.MANUAL, ctx, part, message, hint)
 
 
 def _is_own(tensor: cst.BaseExpression, ctx: Context) -> bool:

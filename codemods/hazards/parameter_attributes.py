@@ -60,14 +60,11 @@ CODE = "FM441"
 def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each attribute, where it is first set."""
     for name, node in _lost(ctx).items():
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            node,
-            f"fully_shard replaces the parameters: the attribute `{name}` that is set here and read elsewhere is gone",
-            f"set `{name}` again on model.named_parameters() behind fully_shard, or ask for the parameter's name",
+        message = (
+            f"fully_shard replaces the parameters: the attribute `{name}` that is set here and read elsewhere is gone"
         )
+        hint = f"set `{name}` again on model.named_parameters() behind fully_shard, or ask for the parameter's name"
+        yield finding(CODE, Level.MANUAL, ctx, node, message, hint)
 
 
 def stops(ctx: PlannedContext) -> Iterator[tuple[Context, Raise]]:

@@ -95,14 +95,9 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _told(node: cst.CSTNode, taker: str, value: str, ctx: Context) -> Finding:
     writes = isinstance(node, cst.Call) and ctx.dotted(node.func) in _COLLECTIVES - {"torch.distributed.send"}
     whole = ": what it writes into .full_tensor() is lost" if writes else ", or .full_tensor() on all ranks"
-    return finding(
-        CODE,
-        Level.MANUAL,
-        ctx,
-        node,
-        f"{taker} gets a sharded tensor, {value}, and raises: it takes plain ones",
-        f"give it .to_local(), this rank's piece{whole}",
-    )
+    message = f"{taker} gets a sharded tensor, {value}, and raises: it takes plain ones"
+    hint = f"give it .to_local(), this rank's piece{whole}"
+    return finding(CODE, Level.MANUAL, ctx, node, message, hint)
 
 
 def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:

@@ -54,6 +54,9 @@ from codemods.reading.shapes import class_test
 
 CODE = "FM308"
 
+_MESSAGE = "a test for ShardedTensor is never true of an FSDP2 state dict, whose tensors are DTensors"
+_HINT = "test for DTensor of torch.distributed.tensor, and read to_local() in the place of local_shards()"
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each function, at the first test."""
@@ -66,14 +69,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if any(ctx.code(other.args[0]) == ctx.code(call.args[0]) for other in others):
             continue
         told.add(scope)
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            call,
-            "a test for ShardedTensor is never true of an FSDP2 state dict, whose tensors are DTensors",
-            "test for DTensor of torch.distributed.tensor, and read to_local() in the place of local_shards()",
-        )
+        yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _asks_for(call: cst.Call, name: str, ctx: Context) -> bool:

@@ -66,23 +66,13 @@ def find(ctx: Context) -> Iterator[Finding]:
             if isinstance(block, cst.With) and _accumulates(block, ctx):
                 blocks.setdefault(block, attribute)
     for clipping in _clippings_in_every_turn(ctx):
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            clipping,
-            "gradients are clipped in turns that do not synchronise, where FSDP2 has none yet: the losses differ",
-            "clip only before optimizer.step(), which is what is meant, and expect other losses than before",
-        )
+        message = "gradients are clipped in turns that do not synchronise, where FSDP2 has none yet: the losses differ"
+        hint = "clip only before optimizer.step(), which is what is meant, and expect other losses than before"
+        yield finding(CODE, Level.MANUAL, ctx, clipping, message, hint)
     for attribute in blocks.values():
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            attribute,
-            "gradients are looked at inside of no_sync, where FSDP2 has none to show",
-            "look at them behind the synchronised backward",
-        )
+        message = "gradients are looked at inside of no_sync, where FSDP2 has none to show"
+        hint = "look at them behind the synchronised backward"
+        yield finding(CODE, Level.MANUAL, ctx, attribute, message, hint)
 
 
 def _accumulates(block: cst.With, ctx: Context) -> bool:

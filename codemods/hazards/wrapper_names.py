@@ -47,6 +47,9 @@ from codemods.reading.shapes import called_on
 
 CODE = "FM418"
 
+_MESSAGE = "names are searched for what FSDP1 put into them, and FSDP2's names are those of the model"
+_HINT = "ask for what is meant: isinstance(module, FSDPModule), or the name without it"
+
 _PARTS = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
 
 
@@ -63,14 +66,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             and not _is_whole_name(ctx, node)
         ):
             continue
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            node,
-            "names are searched for what FSDP1 put into them, and FSDP2's names are those of the model",
-            "ask for what is meant: isinstance(module, FSDPModule), or the name without it",
-        )
+        yield finding(CODE, Level.MANUAL, ctx, node, _MESSAGE, _HINT)
 
 
 def _is_in_names(ctx: Context, node: cst.SimpleString) -> bool:
