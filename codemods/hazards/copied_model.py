@@ -49,6 +49,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
 from codemods.reading.inner_module import is_inner_module
+from codemods.reading.shapes import is_attribute
 
 CODE = "FM412"
 
@@ -78,12 +79,8 @@ def _is_inner(given: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
     held = [(ctx, given), *((ctx.bound(given) or ()) if isinstance(given, cst.Name) else ())]
     if isinstance(given, cst.Call) and ModelKind.FSDP in ctx.kinds(given):
         held += [each for origin in ctx.origins(given.func) for each in _returned(origin)]
-    return any(
-        isinstance(node, cst.Attribute)
-        and node.attr.value in _INNER
-        and bool({ModelKind.FSDP, ModelKind.UNKNOWN} & where.kinds(node.value))
-        for where, node in held
-    )
+    inner = ((where, node.value) for where, node in held if is_attribute(node, *_INNER))
+    return any({ModelKind.FSDP, ModelKind.UNKNOWN} & where.kinds(model) for where, model in inner)
 
 
 def _returned(function: Origin) -> Iterator[tuple[Context, cst.BaseExpression]]:

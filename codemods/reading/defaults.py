@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import call_by
-from codemods.reading.shapes import parameters
+from codemods.reading.shapes import parameter_names
 
 
 def parameter_named(value: cst.Name, function: cst.FunctionDef) -> cst.Param | None:
@@ -46,7 +46,7 @@ def _gives_no_more(
     if call is None:
         return False
     plain = (*function.params.posonly_params, *function.params.params)
-    taken = {param.name.value for param in parameters(function)}
+    taken = set(parameter_names(function))
     by_place = [argument for argument in call.args if argument.keyword is None and argument.star != "**"]
     named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
     if any(argument.star for argument in by_place) or len(by_place) > len(plain) or not named <= taken:

@@ -13,7 +13,7 @@ from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import Reading, gives_parameters, models_around, readings
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.process_groups import is_default
-from codemods.reading.shapes import called_on
+from codemods.reading.shapes import called_on, parameters
 from codemods.reading.words import last_name
 
 _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
@@ -243,7 +243,7 @@ def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
 def _given_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
     """The parameters that a caller passes gradients for, or what it makes of them: `self._reduce(total_norm)`."""
     given: set[str] = set()
-    for param in (*function.params.params, *function.params.kwonly_params):
+    for param in parameters(function):
         for where, call, value in ctx.passed_to(function.body, param.name.value):
             caller = next((outer for outer in where.ancestors(call) if isinstance(outer, cst.FunctionDef)), None)
             if caller is not None and ".grad" in where.code(caller):

@@ -26,6 +26,11 @@ def parameters(function: cst.FunctionDef) -> tuple[cst.Param, ...]:
     return (*function.params.params, *function.params.kwonly_params)
 
 
+def parameter_names(function: cst.FunctionDef) -> list[str]:
+    """The names of those."""
+    return [parameter.name.value for parameter in parameters(function)]
+
+
 def keywords(arguments: Iterable[cst.Arg]) -> dict[str, cst.BaseExpression]:
     """What is given by name."""
     return {argument.keyword.value: argument.value for argument in arguments if argument.keyword is not None}

@@ -66,10 +66,7 @@ def _is_one_of_several(ctx: Context, site: cst.Call) -> bool:
 def _is_of_one_of_several(ctx: Context, optimizer: cst.Call) -> bool:
     """`[AdamW(net.parameters()) for net in nets]`."""
     readers = (node for node in ctx.inside(optimizer) if isinstance(node, cst.Call))
-    return any(
-        isinstance(each.func, cst.Attribute) and each.func.attr.value in READERS and _is_turn(ctx, each.func.value)
-        for each in readers
-    )
+    return any(is_attribute(each.func, *READERS) and _is_turn(ctx, each.func.value) for each in readers)
 
 
 def _is_turn(ctx: Context, node: cst.BaseExpression) -> bool:

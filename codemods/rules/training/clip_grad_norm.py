@@ -70,6 +70,7 @@ from codemods.reading.left_out import ignores_parameters
 from codemods.reading.model_parameters import READERS
 from codemods.reading.program import defines_method, sets_attribute
 from codemods.reading.resharding import reshards
+from codemods.reading.shapes import called_on
 from codemods.tables.names import WRAPPER
 
 CODE = "FM202"
@@ -189,10 +190,7 @@ def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
 def _is_given_parameters(call: cst.CSTNode | None) -> bool:
     first = call.args[0].value if isinstance(call, cst.Call) and call.args else None
     sides = (first.body, first.orelse) if isinstance(first, cst.IfExp) else (first,)
-    return any(
-        isinstance(side, cst.Call) and isinstance(side.func, cst.Attribute) and side.func.attr.value in READERS
-        for side in sides
-    )
+    return any(called_on(side, *READERS) is not None for side in sides)
 
 
 RULE = Rule(CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), fix=fix, methods=(_FUNCTION,))

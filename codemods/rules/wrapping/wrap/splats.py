@@ -11,7 +11,7 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import bound_once, contains, upward
-from codemods.reading.shapes import is_call_to, key_of
+from codemods.reading.shapes import is_call_to, key_of, parameter_names
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Entry, Switch, Value
@@ -238,7 +238,7 @@ def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) 
     calls = [(where, where.parent(name), name) for where, name in ctx.references_to(function)]
     if not calls or function.decorators or not _is_only_spread(ctx, value, function):
         raise unseen(ctx, value)
-    taken = {param.name.value for param in (*function.params.params, *function.params.kwonly_params)}
+    taken = set(parameter_names(function))
     given: list[dict[str, tuple[Context, cst.BaseExpression]]] = []
     for where, call, name in calls:
         if not isinstance(call, cst.Call) or call.func is not name or any(argument.star for argument in call.args):
