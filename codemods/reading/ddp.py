@@ -7,7 +7,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.enclosing import ifs_around
 from codemods.reading.negation import conjuncts
-from codemods.reading.shapes import class_test
+from codemods.reading.shapes import callee, class_test
 from codemods.reading.words import last_name, words
 
 
@@ -18,14 +18,9 @@ def is_on_ddp_way(node: cst.CSTNode, ctx: Context) -> bool:
 
 def is_ddps_alone(node: cst.CSTNode, ctx: Context) -> bool:
     """The same where no FSDP model comes: the flag is what the program makes DDP's model by, or asks its class for."""
-    asked = (_asked(part) for each in ifs_around(ctx, node) for part in conjuncts(each.test))
+    asked = (callee(part) for each in ifs_around(ctx, node) for part in conjuncts(each.test))
     flags = (last_name(flag) for flag in asked if _says_ddp(flag))
     return any(flag and _chooses_ddp(flag, ctx) for flag in flags)
-
-
-def _asked(test: cst.BaseExpression) -> cst.BaseExpression:
-    """`is_ddp` of `is_ddp(model)`."""
-    return test.func if isinstance(test, cst.Call) else test
 
 
 def _chooses_ddp(flag: str, ctx: Context) -> bool:

@@ -14,7 +14,7 @@ from codemods.reading.enclosing import is_label
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import groups_by_dimension
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
-from codemods.reading.shapes import called_on, only_target
+from codemods.reading.shapes import called_on, only_target, receiver
 
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
@@ -98,7 +98,7 @@ def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH
         return any(gives_parameters(each, ctx, depth - 1) for each in put_in(made, ctx))
     if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
         return any(
-            ctx.code(parameter_of(call, made)) == ctx.code(made.elt) and _is_sharded(_owner(call), call, ctx)
+            ctx.code(parameter_of(call, made)) == ctx.code(made.elt) and _is_sharded(receiver(call), call, ctx)
             for call in _readers(made, ctx)
         ) or any(
             ctx.code(parameter_of(given, made)) == ctx.code(made.elt) and gives_parameters(given, ctx, depth - 1)
@@ -125,7 +125,7 @@ def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPT
     if isinstance(given, cst.Dict):
         return any(holds_parameters(element.value, ctx, depth) for element in given.elements)
     if isinstance(given, (cst.ListComp, cst.GeneratorExp)):
-        return any(_is_sharded(_owner(call), call, ctx) for call in _readers(given, ctx)) or holds_parameters(
+        return any(_is_sharded(receiver(call), call, ctx) for call in _readers(given, ctx)) or holds_parameters(
             given.elt, ctx, depth
         )
     if isinstance(given, cst.Call):
@@ -137,10 +137,6 @@ def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPT
             return True  # not an optimizer around another, which other scripts may hand in
     made = ctx.origins(given) if depth and isinstance(given, cst.BaseExpression) else ()
     return any(holds_parameters(o.node, o.file, depth - 1) for o in made if o.node is not given)
-
-
-def _owner(call: cst.Call) -> cst.BaseExpression:
-    return cst.ensure_type(call.func, cst.Attribute).value
 
 
 def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
@@ -178,7 +174,7 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
         return is_put_in or any(_is_sharded(owner, value, ctx) for owner in _owners(value))
     loops = [node for node in ctx.ancestors(value) if isinstance(node, Loop)] if isinstance(value, cst.Name) else []
     read = any(
-        ctx.code(parameter_of(call, loop)) == ctx.code(value) and _is_sharded(_owner(call), call, ctx)
+        ctx.code(parameter_of(call, loop)) == ctx.code(value) and _is_sharded(receiver(call), call, ctx)
         for loop in loops
         for call in _readers(loop, ctx)
     )
@@ -192,7 +188,7 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
 def models_around(value: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpression]:
     """The models, sharded or not, of the loops over parameters whose variable a name is."""
     return [
-        _owner(call)
+        receiver(call)
         for loop in ctx.ancestors(value)
         if isinstance(loop, Loop)
         for call in _readers(loop, ctx)

@@ -46,6 +46,16 @@ def is_call_to(node: object, *names: str) -> TypeGuard[cst.Call]:
     return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in names
 
 
+def callee(expression: cst.BaseExpression) -> cst.BaseExpression:
+    """`f` of `f(x)`, and of `f`, as which a decorator can stand."""
+    return expression.func if isinstance(expression, cst.Call) else expression
+
+
+def receiver(call: cst.Call) -> cst.BaseExpression:
+    """`net` of `net.parameters()`, for a call that is known to be one of a method."""
+    return cst.ensure_type(call.func, cst.Attribute).value
+
+
 def called_on(node: object, *methods: str) -> cst.BaseExpression | None:
     """`net` of `net.parameters()`, by the names of methods."""
     return node.func.value if isinstance(node, cst.Call) and is_attribute(node.func, *methods) else None

@@ -56,6 +56,7 @@ from codemods.reading.enclosing import upward
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.shapes import receiver
 from codemods.reading.state_dict_settings import context_of, settings
 from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
@@ -105,7 +106,7 @@ def _takes_state(call: cst.Call, ctx: Context) -> bool:
     if any(argument.star for argument in call.args) or context_of(call, ctx) is not None:
         return False
     held = ctx.kinds(_owner(call))
-    if ModelKind.DDP in held or (ModelKind.UNKNOWN in held and _owner(call) is not _receiver(call)):
+    if ModelKind.DDP in held or (ModelKind.UNKNOWN in held and _owner(call) is not receiver(call)):
         return False
     return _holds(ctx, _TAKE_STATE) and not _holds(ctx, _TAKE_NONE)
 
@@ -114,13 +115,9 @@ def _holds(ctx: Context, names: Sequence[str]) -> bool:
     return any(next(iter(ctx.files(name)), None) is not None for name in names)
 
 
-def _receiver(call: cst.Call) -> cst.BaseExpression:
-    return cst.ensure_type(call.func, cst.Attribute).value
-
-
 def _owner(call: cst.Call) -> cst.BaseExpression:
     """The model of `model.save_pretrained` and of `model.module.save_pretrained`."""
-    owner = _receiver(call)
+    owner = receiver(call)
     return owner.value if isinstance(owner, cst.Attribute) and owner.attr.value == "module" else owner
 
 

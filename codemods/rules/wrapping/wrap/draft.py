@@ -287,6 +287,10 @@ class Draft:
             self.imports_elsewhere.append((where, item))
         return item.local
 
+    def is_none(self, value: cst.BaseExpression) -> bool:
+        """Whether an expression can only be the literal None."""
+        return all(origin.is_none for origin in self.file.origins(value))
+
     def held(self, text: str, *names: str) -> str:
         """Give an expression a fresh name above the call."""
         name = self.fresh(*names)

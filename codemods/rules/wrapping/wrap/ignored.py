@@ -41,7 +41,7 @@ def translate_ignored(
             raise NotStatic("ignored_modules is given under a condition")
         _ignore_modules(*_under_condition(switched["ignored_modules"], draft), arguments, draft)
         return
-    given = [name for name in NAMES if name in arguments and not _is_none(arguments[name], draft)]
+    given = [name for name in NAMES if name in arguments and not draft.is_none(arguments[name])]
     if not given:
         return
     name, value = given[0], arguments[given[0]]
@@ -72,7 +72,7 @@ def _ignore(parameters: str, arguments: Mapping[str, cst.BaseExpression], draft:
 def _has_units(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> bool:
     if "auto_wrap_policy" not in arguments:
         return "auto_wrap_policy" in draft.present  # under a condition, or out of a dict
-    return not _is_none(arguments["auto_wrap_policy"], draft)
+    return not draft.is_none(arguments["auto_wrap_policy"])
 
 
 def _under_condition(given: Switch, draft: Draft) -> tuple[cst.BaseExpression, str]:
@@ -118,10 +118,6 @@ def _as_set(value: cst.BaseExpression, draft: Draft) -> str:
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.func.value in {"list", "tuple"}:
         return f"set({draft.file.quote(value.args[0].value)})"
     return f"set({draft.file.quote(value)})"
-
-
-def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
-    return all(origin.is_none for origin in draft.file.origins(value))
 
 
 def _are_parameters(value: cst.BaseExpression, draft: Draft) -> bool:

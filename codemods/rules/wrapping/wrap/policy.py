@@ -133,7 +133,7 @@ def _has_comments(ctx: Context, statement: cst.CSTNode) -> bool:
 def switch_policy(value: Switch, draft: Draft) -> None:
     """`auto_wrap_policy` that a condition decides about, where one side has none."""
     sides = [side for side in (value.body, value.orelse) if side is not None]
-    present = [side for side in sides if not (isinstance(side, cst.BaseExpression) and _is_none(side, draft))]
+    present = [side for side in sides if not (isinstance(side, cst.BaseExpression) and draft.is_none(side))]
     if not present:
         return
     if len(present) > 1 or not isinstance(present[0], cst.BaseExpression):
@@ -146,10 +146,6 @@ def switch_policy(value: Switch, draft: Draft) -> None:
         test = f"not {test}" if isinstance(value.test, (cst.Name, cst.Attribute, cst.Call)) else f"not ({test})"
     guard = f"{test} and {draft.selector.guard}" if draft.selector.guard else test
     draft.selector = replace(draft.selector, guard=guard)
-
-
-def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
-    return all(origin.is_none for origin in draft.file.origins(value))
 
 
 # A policy of classes that a function returns beside other settings, always the same: the loop names the classes.
