@@ -115,14 +115,11 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     return [*lines, *(final.split("\n") if final else [])]
 
 
-def body_of_root(made: Draft, width: int = 4) -> list[str]:
-    """The lines that shard the units, and the root, with nothing that is returned."""
-    lines, root = _above_root(made, width)
-    return [
-        *lines,
-        *_call(made, root, "", width).split("\n"),
-        *(each for text in made.after for each in text.split("\n")),
-    ]
+def body_of_root(made: Draft) -> list[str]:
+    """The lines that shard the units, and the root, with nothing that is returned, in a function of their own."""
+    lines, root = _above_root(made, width=4)
+    call = _call(made, root, "", width=4).split("\n")
+    return [*lines, *call, *(each for text in made.after for each in text.split("\n"))]
 
 
 def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
