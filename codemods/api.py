@@ -470,3 +470,30 @@ def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: s
     """A finding at the first character of `node`."""
     line, column = ctx.position(node)
     return Finding(rule, level, ctx.path, line, column, message, hint, node)
+
+
+def left(
+    rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: str, hint: str = "", raises: Sequence[Raise] = ()
+) -> Fix:
+    """A node that stays as it is, with a finding."""
+    return Fix(findings=[finding(rule, level, ctx, node, message, hint)], raises=raises)
+
+
+def rewritten(
+    rule: str, ctx: Context, node: cst.CSTNode, edits: Sequence[Edit], message: str, imports: Sequence[Import] = ()
+) -> Fix:
+    """Edits that make FSDP2 of what stands at a node, with a finding that says so."""
+    return Fix(edits, [finding(rule, Level.REWRITTEN, ctx, node, message)], imports)
+
+
+def replaced(
+    rule: str,
+    ctx: Context,
+    node: cst.CSTNode,
+    text: str,
+    message: str,
+    imports: Sequence[Import] = (),
+    around: cst.CSTNode | None = None,
+) -> Fix:
+    """An expression that becomes another one, or the one around it that does, with a finding that says so."""
+    return rewritten(rule, ctx, node, [Edit(*ctx.bare_span(around or node), text)], message, imports)

@@ -43,8 +43,9 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding
+from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding, left, replaced
 from codemods.reading.asked_classes import model_of
+from codemods.reading.enclosing import call_by
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import (
@@ -80,11 +81,11 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
         return _sharded_parameter(call, ctx)
     if name.split(".")[0] in GONE:
         message = f"torch has no {name} any more: importing it failed before, and does now"
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, message)])
+        return left(CODE, Level.REVIEW, ctx, node, message)
     row = _row(node, name, ctx)
     stays = _stays(node, name, ctx) if row is PRIVATE else ""
     if stays:
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, stays)])
+        return left(CODE, Level.REVIEW, ctx, node, stays)
     if row is PRIVATE:
         row = _internals_of(ctx)
     owner, _, method = name.rpartition(".")
@@ -95,7 +96,7 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
     stops = migrated and _is_silent(node, name, ctx)
     raises = [Raise(node, row.code, row.message, model_of(ctx, node))] if stops else []
-    return Fix(findings=[finding(row.code, Level.MANUAL, ctx, node, row.message, row.hint)], raises=raises)
+    return left(row.code, Level.MANUAL, ctx, node, row.message, row.hint, raises)
 
 
 def _sharded_parameter(call: cst.Call, ctx: Context) -> Fix:
@@ -103,11 +104,7 @@ def _sharded_parameter(call: cst.Call, ctx: Context) -> Fix:
     item = ctx.named(Import("torch.distributed.tensor", "DTensor"), call)
     given = ", ".join([ctx.quote(call.args[0].value), item.local])
     message = "_is_fsdp_flattened becomes a test for DTensor, which a parameter is that FSDP2 shards"
-    return Fix(
-        [Edit(*ctx.bare_span(call), f"isinstance({given})")],
-        [finding("FM401", Level.REWRITTEN, ctx, call.func, message)],
-        [item],
-    )
+    return replaced("FM401", ctx, call.func, f"isinstance({given})", message, [item], around=call)
 
 
 def is_plain_data(name: str) -> bool:
@@ -121,7 +118,7 @@ def plain_data(found: Sequence[tuple[cst.BaseExpression, str]], ctx: Context) ->
         return Fix()
     names = sorted({name.split(".")[0] for _, name in found})
     message = f"{', '.join(names)} {_STAYS}"
-    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found[0][0], message)])
+    return left(CODE, Level.REVIEW, ctx, found[0][0], message)
 
 
 def is_about_data(found: Finding) -> bool:
@@ -143,7 +140,7 @@ def quoted(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
         return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [nn])
     message = f"{name} is named in an annotation in quotes, which stays as it is"
     hint = "write FSDPModule, or nn.Module where nothing of a unit is used" if name == WRAPPER else ""
-    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, message, hint)])
+    return left(CODE, Level.REVIEW, ctx, node, message, hint)
 
 
 _STAYS = "of torch.distributed.fsdp stays in use: settings and policies, which have no behaviour of FSDP1"
@@ -272,9 +269,7 @@ def _is_wrapped_module(attribute: cst.Attribute, ctx: Context) -> bool:
 def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
     """`model.state_dict_type(model)`, `model.process_group`: what the wrapper has is found on the model too."""
     name = attribute.attr.value
-    call = ctx.parent(attribute)
-    is_called = isinstance(call, cst.Call) and call.func is attribute
-    if not _is_of_wrapper(name, ctx) and not (is_called and name in STATIC):
+    if not _is_of_wrapper(name, ctx) and not (call_by(attribute, ctx) and name in STATIC):
         return None
     if ctx.fsdp1(attribute) is not None or (name in SPEED_ONLY and _is_asked_for(attribute, ctx)):
         return None

@@ -12,6 +12,7 @@ from codemods.api import Finding, Level
 
 from .findings import Report
 from .project.imports import project_root
+from .project.source import text_or_nothing
 
 CODE = "FM003"
 NAME = "torch-too-old"
@@ -88,23 +89,16 @@ def _names(folder: Path) -> list[str]:
 
 
 def _names_torch(path: Path) -> bool:
-    return _PIN.search(_read(path)) is not None
+    return _PIN.search(text_or_nothing(path)) is not None
 
 
 def _pins(folder: Path, needed: tuple[int, int]) -> Iterator[tuple[Path, int, int, str]]:
     for path in _files(folder):
-        for number, line in enumerate(_read(path).splitlines(), 1):
+        for number, line in enumerate(text_or_nothing(path).splitlines(), 1):
             for pin in _PIN.finditer(line.partition("#")[0]):
                 if _allows_older(re.findall(_BOUND, pin[1]), needed):
                     asked = " ".join(pin[0].rstrip(" ,").split())
                     yield path, number, pin.start() + 1, asked
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _allows_older(bounds: Iterable[tuple[str, str]], needed: tuple[int, int]) -> bool:

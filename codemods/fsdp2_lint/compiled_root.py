@@ -57,6 +57,9 @@ from codemods.reading.shardings import known_as, shardings
 
 CODE = "FM510"
 
+_MESSAGE = "compiled around a model whose parts are sharded: their hooks end the graph"
+_HINT = "compile each unit above its fully_shard: unit.compile()"
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each call."""
@@ -66,14 +69,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         for call, where in compiled:
             is_here = ctx.scope(call) is ctx.scope(sharding.root)
             if sharding.units and is_here and names & {where, known_as(ctx, call, where)}:
-                yield finding(
-                    CODE,
-                    Level.REVIEW,
-                    ctx,
-                    call,
-                    "compiled around a model whose parts are sharded: their hooks end the graph",
-                    "compile each unit above its fully_shard: unit.compile()",
-                )
+                yield finding(CODE, Level.REVIEW, ctx, call, _MESSAGE, _HINT)
 
 
 def _compiled(ctx: Context, call: cst.Call) -> str | None:

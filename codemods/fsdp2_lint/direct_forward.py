@@ -57,14 +57,9 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         model = place(call.func.value)
         if model in names and sharded_above(ctx, call, model):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "forward is called directly, past the all-gathers of a sharded model",
-                f'call {model}(...), or register_fsdp_forward_method({model}, "forward") once',
-            )
+            message = "forward is called directly, past the all-gathers of a sharded model"
+            hint = f'call {model}(...), or register_fsdp_forward_method({model}, "forward") once'
+            yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
 
 
 CHECK = Check(CODE, "forward-called-directly", __doc__, words=WORDS, find=find)

@@ -69,14 +69,9 @@ def find(ctx: Context) -> Iterator[Finding]:
         here = [each for each in steps if contains(ctx, turn, each) and ctx.scope(each) is ctx.scope(call)]
         above = [each for each in here if ctx.span(each) < ctx.span(call)]
         if here and not above and not any(ctx.span(here[-1]) < ctx.span(other) for other in others):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "scales are computed before the optimizer's step, of weights that the step changes",
-                f"call {_PRECOMPUTE} behind the step",
-            )
+            message = "scales are computed before the optimizer's step, of weights that the step changes"
+            hint = f"call {_PRECOMPUTE} behind the step"
+            yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
 
 
 CHECK = Check(CODE, "float8-scales-before-step", __doc__, words=(_PRECOMPUTE,), find=find)

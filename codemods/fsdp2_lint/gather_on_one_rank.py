@@ -54,6 +54,9 @@ from codemods.reading.one_rank import is_on_one_rank
 
 CODE = "FM505"
 
+_MESSAGE = "sharded parameters are gathered on one rank only, which waits for the others"
+_HINT = "gather on every rank, and let one of them write"
+
 _GETTERS = frozenset({"get_model_state_dict", "get_state_dict", "get_optimizer_state_dict"})
 
 
@@ -63,14 +66,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         return
     for call in ctx.nodes(cst.Call):
         if _is_gathering(ctx, call) and is_on_one_rank(call, ctx):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "sharded parameters are gathered on one rank only, which waits for the others",
-                "gather on every rank, and let one of them write",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_gathering(ctx: Context, call: cst.Call) -> bool:

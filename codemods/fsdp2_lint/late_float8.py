@@ -53,6 +53,9 @@ from codemods.reading.shardings import comes_before, shardings
 
 CODE = "FM508"
 
+_MESSAGE = "layers are converted to float8 after they were sharded: what FSDP2 gathers is not theirs"
+_HINT = "convert them above the first fully_shard of the model"
+
 _CONVERT = "convert_to_float8_training"
 
 
@@ -64,14 +67,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         model = place(call.args[0].value)
         if model is not None and any(_is_sharded(ctx, call, model)):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "layers are converted to float8 after they were sharded: what FSDP2 gathers is not theirs",
-                "convert them above the first fully_shard of the model",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_sharded(ctx: Context, call: cst.Call, model: str) -> Iterator[bool]:

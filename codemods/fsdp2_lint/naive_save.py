@@ -52,6 +52,9 @@ from codemods.reading.shardings import WORDS, sharded_above
 
 CODE = "FM506"
 
+_MESSAGE = "each rank saves its own shards of the model to the same file"
+_HINT = "save with torch.distributed.checkpoint, or gather with get_model_state_dict and full_state_dict=True"
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each state dict that is saved as it is."""
@@ -63,15 +66,7 @@ def find(ctx: Context) -> Iterator[Finding]:
                 model = place(read.func.value)
                 named = read.func.attr.value == "state_dict" and model is not None
                 if named and model is not None and sharded_above(ctx, read, model):
-                    yield finding(
-                        CODE,
-                        Level.MANUAL,
-                        ctx,
-                        read,
-                        "each rank saves its own shards of the model to the same file",
-                        "save with torch.distributed.checkpoint, or gather with get_model_state_dict"
-                        " and full_state_dict=True",
-                    )
+                    yield finding(CODE, Level.MANUAL, ctx, read, _MESSAGE, _HINT)
 
 
 CHECK = Check(CODE, "naive-save-of-shards", __doc__, words=WORDS, find=find)

@@ -50,6 +50,9 @@ from codemods.reading.shardings import WORDS, fully_shard_calls
 
 CODE = "FM502"
 
+_MESSAGE = "an optimizer is built before the model is sharded, and will update nothing"
+_HINT = "build it below the last fully_shard"
+
 _HANDED_OVER = re.compile(r"rebind|param_groups|data_ptr")
 
 
@@ -62,14 +65,7 @@ def find(ctx: Context) -> Iterator[Finding]:
                 continue
             for holder in early.holders:
                 if holder.is_optimizer:
-                    yield finding(
-                        CODE,
-                        Level.MANUAL,
-                        early.file,
-                        holder.call,
-                        "an optimizer is built before the model is sharded, and will update nothing",
-                        "build it below the last fully_shard",
-                    )
+                    yield finding(CODE, Level.MANUAL, early.file, holder.call, _MESSAGE, _HINT)
 
 
 CHECK = Check(CODE, "optimizer-before-fully-shard", __doc__, words=WORDS, find=find)

@@ -48,6 +48,9 @@ from codemods.reading.shardings import WORDS, comes_before, fully_shard_calls, s
 
 CODE = "FM503"
 
+_MESSAGE = "the model around this module is sharded already, with this module's parameters in its own group"
+_HINT = "shard the inner modules first, and the model last"
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each call that comes too late."""
@@ -59,14 +62,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             for other, model in fully_shard_calls(ctx)
         )
         if is_part or any(sharded_above(ctx, call, each) for each in outer):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "the model around this module is sharded already, with this module's parameters in its own group",
-                "shard the inner modules first, and the model last",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_part(call: cst.Call, where: str) -> bool:

@@ -52,6 +52,9 @@ from codemods.reading.shardings import WORDS, is_fully_shard
 
 CODE = "FM501"
 
+_MESSAGE = "only the whole model is sharded: each rank gathers all of it at once, and nothing overlaps"
+_HINT = "shard each layer before the model, unless the model is small"
+
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 
 
@@ -61,14 +64,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         return
     calls = [call for call in ctx.nodes(cst.Call) if call.args and is_fully_shard(ctx, call.func)]
     if len({ctx.code(call.args[0].value) for call in calls}) == 1 and all(_is_whole(ctx, call) for call in calls):
-        yield finding(
-            CODE,
-            Level.REVIEW,
-            ctx,
-            calls[0],
-            "only the whole model is sharded: each rank gathers all of it at once, and nothing overlaps",
-            "shard each layer before the model, unless the model is small",
-        )
+        yield finding(CODE, Level.REVIEW, ctx, calls[0], _MESSAGE, _HINT)
 
 
 def _is_value(ctx: Context) -> bool:

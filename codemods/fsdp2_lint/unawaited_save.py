@@ -50,14 +50,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.shapes import is_attribute
 
 CODE = "FM511"
 
 _WAITS = ("result", "wait", "as_completed", "upload_completion", "staging_completion", "add_done_callback")
-_DESTROYS = (
-    "torch.distributed.destroy_process_group",
-    "torch.distributed.distributed_c10d.destroy_process_group",
-)
+_DESTROYS = ("torch.distributed.destroy_process_group", "torch.distributed.distributed_c10d.destroy_process_group")
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -79,12 +77,8 @@ def _ends_first(ctx: Context, save: cst.Call) -> bool:
     """Whether all that waits in the function of a save and below it stands behind the end of the process group."""
     below = [call for call in ctx.calls(ctx.scope(save)) if ctx.span(call)[0] > ctx.span(save)[0]]
     ends = [ctx.span(call)[0] for call in below if ctx.dotted(call.func) in _DESTROYS]
-    waits = [ctx.span(call)[0] for call in below if _waits(call)]
+    waits = [ctx.span(call)[0] for call in below if is_attribute(call.func, *_WAITS)]
     return bool(ends and waits) and min(waits) > min(ends)
-
-
-def _waits(call: cst.Call) -> bool:
-    return isinstance(call.func, cst.Attribute) and call.func.attr.value in _WAITS
 
 
 CHECK = Check(CODE, "unawaited-async-save", __doc__, words=("async_save",), find=find)

@@ -52,6 +52,9 @@ from codemods.reading.wrapped import calls_above
 
 CODE = "FM507"
 
+_MESSAGE = "the model is moved to a GPU of its own and then sharded, but the current device is never set"
+_HINT = "call torch.cuda.set_device(local_rank) before CUDA is used"
+
 _RANK = re.compile(r"(?:\w+\.)*(?:local_|global_)?rank", re.IGNORECASE)
 _NAMED = re.compile(r"f[\"']cuda:\{[^}]*\}[\"']")
 
@@ -63,14 +66,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     for call, place in fully_shard_calls(ctx):
         for other in calls_above(ctx, call, place):
             if _moves_by_rank(ctx, other, place):
-                yield finding(
-                    CODE,
-                    Level.MANUAL,
-                    ctx,
-                    other,
-                    "the model is moved to a GPU of its own and then sharded, but the current device is never set",
-                    "call torch.cuda.set_device(local_rank) before CUDA is used",
-                )
+                yield finding(CODE, Level.MANUAL, ctx, other, _MESSAGE, _HINT)
 
 
 def _moves_by_rank(ctx: Context, call: cst.Call, place: str) -> bool:

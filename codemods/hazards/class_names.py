@@ -51,6 +51,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import call_given
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import base, bound
+from codemods.reading.shapes import called_on
 from codemods.reading.words import is_name
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import WRAPPER
@@ -82,14 +83,9 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue  # no module is of that class, sharded or not
         named = any(_OWN.search(ctx.code(part)) for part in parts)
         if named or any(_is_in_model(ctx, module) for module in asked):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                node,
-                "a module is told by its class's name or identity, and a sharded module has a class of its own",
-                "use isinstance with the class, or with FSDPModule for what is sharded",
-            )
+            message = "a module is told by its class's name or identity, and a sharded module has a class of its own"
+            hint = "use isinstance with the class, or with FSDPModule for what is sharded"
+            yield finding(CODE, Level.MANUAL, ctx, node, message, hint)
     yield from _looked_up(ctx)
     yield from _classes_read(ctx)
     yield from _names_used(ctx)
@@ -111,10 +107,8 @@ def _is_key(node: cst.CSTNode, ctx: Context) -> bool:
     if isinstance(holder, cst.Index):
         subscript = ctx.parent(ctx.parent(holder) or holder)
         return not isinstance(subscript and ctx.parent(subscript), (cst.AssignTarget, cst.AugAssign))
-    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    if not isinstance(call, cst.Call) or call.args[0] is not holder or not isinstance(call.func, cst.Attribute):
-        return False
-    return call.func.attr.value in {"get", "pop"}
+    call = call_given(node, ctx)
+    return called_on(call, "get", "pop") is not None and call is not None and call.args[0] is holder
 
 
 def _classes_read(ctx: Context) -> Iterator[Finding]:
@@ -230,9 +224,8 @@ def _is_wrapped_below(module: cst.BaseExpression, ctx: Context) -> bool:
 
 def _walks_model(ctx: Context, iterated: cst.BaseExpression, depth: int) -> bool:
     """Whether a loop is over the modules of a wrapped model."""
-    if not isinstance(iterated, cst.Call) or not isinstance(iterated.func, cst.Attribute):
-        return False
-    return iterated.func.attr.value in _WALKS and _is_in_model(ctx, iterated.func.value, depth)
+    model = called_on(iterated, *_WALKS)
+    return model is not None and _is_in_model(ctx, model, depth)
 
 
 def _is_applied(ctx: Context, module: cst.Name) -> bool:

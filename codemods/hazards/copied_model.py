@@ -49,8 +49,12 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
 from codemods.reading.inner_module import is_inner_module
+from codemods.reading.shapes import is_attribute
 
 CODE = "FM412"
+
+_MESSAGE = "a sharded module can be neither copied nor pickled"
+_HINT = "copy the model before it is sharded and shard the copy too; save its state dict"
 
 _COPIES = frozenset({"copy.deepcopy", "torch.save", "torch.optim.swa_utils.AveragedModel"})
 _AVERAGES = "timm.utils.ModelEma"
@@ -65,14 +69,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         given = call.args[0].value if call.args else None
         if given is not None and _is_inner(given, call, ctx) and not _can_be_data(given, ctx):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "a sharded module can be neither copied nor pickled",
-                "copy the model before it is sharded and shard the copy too; save its state dict",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_inner(given: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
@@ -82,12 +79,8 @@ def _is_inner(given: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
     held = [(ctx, given), *((ctx.bound(given) or ()) if isinstance(given, cst.Name) else ())]
     if isinstance(given, cst.Call) and ModelKind.FSDP in ctx.kinds(given):
         held += [each for origin in ctx.origins(given.func) for each in _returned(origin)]
-    return any(
-        isinstance(node, cst.Attribute)
-        and node.attr.value in _INNER
-        and bool({ModelKind.FSDP, ModelKind.UNKNOWN} & where.kinds(node.value))
-        for where, node in held
-    )
+    inner = ((where, node.value) for where, node in held if is_attribute(node, *_INNER))
+    return any({ModelKind.FSDP, ModelKind.UNKNOWN} & where.kinds(model) for where, model in inner)
 
 
 def _returned(function: Origin) -> Iterator[tuple[Context, cst.BaseExpression]]:

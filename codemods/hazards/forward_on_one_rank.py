@@ -56,6 +56,9 @@ from codemods.reading.one_rank import is_on_one_rank
 
 CODE = "FM442"
 
+_MESSAGE = "one rank alone runs the model here: FSDP2 all-gathers in the forward, and would wait for the others"
+_HINT = "run the forward on all ranks, and keep the result on one"
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each call."""
@@ -63,14 +66,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if not is_summoned(call, ctx) or not (is_on_one_rank(call, ctx) or is_guarded(call, ctx)):
             continue
         if _runs_model(call, ctx):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "one rank alone runs the model here: FSDP2 all-gathers in the forward, and would wait for the others",
-                "run the forward on all ranks, and keep the result on one",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _runs_model(call: cst.Call, ctx: Context) -> bool:

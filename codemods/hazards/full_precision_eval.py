@@ -54,14 +54,9 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each place that names the variable."""
     for node in ctx.nodes(cst.SimpleString):
         if node.raw_value == VARIABLE:
-            yield finding(
-                CODE,
-                Level.REVIEW,
-                ctx,
-                node,
-                f"{VARIABLE} has no effect: FSDP2 evaluates in the dtype that it trains in",
-                "take it out, and compare validation losses with those of new runs only",
-            )
+            message = f"{VARIABLE} has no effect: FSDP2 evaluates in the dtype that it trains in"
+            hint = "take it out, and compare validation losses with those of new runs only"
+            yield finding(CODE, Level.REVIEW, ctx, node, message, hint)
 
 
 CHECK = Check(CODE, "full-precision-eval", __doc__, words=(VARIABLE,), find=find)

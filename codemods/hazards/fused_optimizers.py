@@ -49,8 +49,12 @@ from codemods.api import Check, Finding, Level, finding
 from codemods.plan import PlannedContext
 from codemods.reading.left_out import ignores_parameters
 from codemods.reading.optimizers import is_optimizer
+from codemods.reading.shapes import called_on
 
 CODE = "FM124"
+
+_MESSAGE = "one fused or foreach step for sharded and ignored parameters raises: DTensors and plain tensors mix"
+_HINT = "put the ignored parameters into a group of their own"
 
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
@@ -60,14 +64,7 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
             continue
         given = [argument.value for argument in call.args[:1]]
         if any(_parameters_of_ignoring(ctx, value) for value in given):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "one fused or foreach step for sharded and ignored parameters raises: DTensors and plain tensors mix",
-                "put the ignored parameters into a group of their own",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_joint(argument: cst.Arg) -> bool:
@@ -77,9 +74,8 @@ def _is_joint(argument: cst.Arg) -> bool:
 
 def _parameters_of_ignoring(ctx: PlannedContext, value: cst.BaseExpression) -> bool:
     """`model.parameters()` of a model whose constructor call ignores something."""
-    if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Attribute):
-        return False
-    return value.func.attr.value == "parameters" and ignores_parameters(ctx, value.func.value, ctx.plan)
+    model = called_on(value, "parameters")
+    return model is not None and ignores_parameters(ctx, model, ctx.plan)
 
 
 CHECK = Check(CODE, "fused-optimizer-of-ignored", __doc__, words=("foreach", "fused"), find=find)

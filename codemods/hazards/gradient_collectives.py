@@ -63,6 +63,12 @@ from codemods.reading.gradients import added_up_by_hand, collectives_on_gradient
 
 CODE = "FM402"
 
+_MESSAGE = "gradients, or what is made of them, in a collective: FSDP2's are DTensors, whose norms can be global"
+_HINT = (
+    "take this rank's part of each first (grad.to_local()), and the rest stays as it was; or use "
+    "torch.nn.utils.get_total_norm(grads).full_tensor() without a collective"
+)
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each function that gives gradients, or what it computes from them, to a collective.
@@ -74,15 +80,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if not calls or added_up_by_hand(function, ctx) or is_data_parallelism(function, ctx):
             continue
         if not uses_internals(function, ctx):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                calls[0],
-                "gradients, or what is made of them, in a collective: FSDP2's are DTensors, whose norms can be global",
-                "take this rank's part of each first (grad.to_local()), and the rest stays as it was; or use "
-                "torch.nn.utils.get_total_norm(grads).full_tensor() without a collective",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, calls[0], _MESSAGE, _HINT)
 
 
 CHECK = Check(CODE, "collective-on-gradients", __doc__, words=("grad",), find=find)

@@ -54,8 +54,12 @@ from codemods.reading.model_parameters import Loop, is_summoned, loops_over
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound
+from codemods.reading.shapes import called_on
 
 CODE = "FM406"
+
+_MESSAGE = "parameters are told apart by their names: FSDP1 had one flat parameter a unit, FSDP2 has all"
+_HINT = "it trains as it was meant now: to go on as it was, put all parameters where FSDP1 put them"
 
 _CONTAINS = (cst.In, cst.NotIn)
 _EQUALS = (cst.Equal, cst.NotEqual)
@@ -75,14 +79,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if not _asks_flat_parameters(ctx, _model(read, ctx)):
             continue
         seen.add((ctx.scope(call), ctx.code(read)))
-        yield finding(
-            CODE,
-            Level.REVIEW,
-            ctx,
-            call,
-            "parameters are told apart by their names: FSDP1 had one flat parameter a unit, FSDP2 has all",
-            "it trains as it was meant now: to go on as it was, put all parameters where FSDP1 put them",
-        )
+        yield finding(CODE, Level.REVIEW, ctx, call, _MESSAGE, _HINT)
 
 
 def _model(read: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
@@ -121,8 +118,8 @@ def _is_looked_up(call: cst.Call, names: set[str], ctx: Context) -> bool:
         return False
     if (ctx.dotted(call.func) or "").startswith(_PATTERNS):
         return True
-    is_get = isinstance(call.func, cst.Attribute) and call.func.attr.value == "get"
-    return is_get and not has_these_names(cst.ensure_type(call.func, cst.Attribute).value, ctx)
+    table = called_on(call, "get")
+    return table is not None and not has_these_names(table, ctx)
 
 
 def _asks_flat_parameters(ctx: Context, model: cst.BaseExpression) -> bool:

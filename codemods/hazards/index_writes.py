@@ -46,6 +46,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import is_self
 from codemods.reading.model_parameters import READERS
+from codemods.reading.shapes import indexed_front
 from codemods.reading.sharded_values import VIEWS, is_sharded
 
 CODE = "FM421"
@@ -60,23 +61,20 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         if is_sharded(part.value, ctx):
             told.add(written)
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                part,
+            message = (
                 f"`{' '.join(ctx.code(part).split())}` writes to a part of a sharded tensor:"
-                " on a DTensor it can be lost without a word",
-                "write inside of summon_full_params, or to the whole: p.copy_(distribute_tensor(full, p.device_mesh,"
-                " p.placements))",
+                " on a DTensor it can be lost without a word"
             )
+            hint = (
+                "write inside of summon_full_params, or to the whole: p.copy_(distribute_tensor(full, p.device_mesh,"
+                " p.placements))"
+            )
+            yield finding(CODE, Level.MANUAL, ctx, part, message, hint)
 
 
 def _is_own(tensor: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a module initialises itself: once it was sharded, FSDP1's flat views had no such index either."""
-    while isinstance(tensor, (cst.Attribute, cst.Subscript)):
-        tensor = tensor.value
-    return is_self(tensor, ctx)
+    return is_self(indexed_front(tensor), ctx)
 
 
 def _is_written(part: cst.Subscript, ctx: Context) -> bool:

@@ -51,6 +51,7 @@ from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.inner_module import may_be_inner_module
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.prewrap.moving import KEEPS_PARAMETERS
+from codemods.reading.shapes import indexed_front
 from codemods.tables.layers import BARE
 
 CODE = "FM416"
@@ -176,9 +177,7 @@ def _is_in_model(ctx: Context, node: cst.BaseExpression, use: cst.BaseExpression
 
     Where `use`, which is put in, is not made in that line, it may be another object of that name that it is put into.
     """
-    root = node
-    while isinstance(root, (cst.Attribute, cst.Subscript)):
-        root = root.value
+    root = indexed_front(node)
     is_inner = isinstance(root, cst.Name) and isinstance(use, cst.Call) and not is_self(root, ctx)
     is_made = isinstance(use, cst.Call) and _makes_module(ctx, use)
     return _is_of_model(ctx, node, surely=not is_made) or (
@@ -234,11 +233,7 @@ def _ties_in(ctx: Context, method: cst.FunctionDef, seen: set[cst.FunctionDef]) 
 
 
 def _is_own_weight(ctx: Context, node: cst.BaseExpression) -> bool:
-    if not is_weight(node):
-        return False
-    while isinstance(node, (cst.Attribute, cst.Subscript)):
-        node = node.value
-    return is_self(node, ctx)
+    return is_weight(node) and is_self(indexed_front(node), ctx)
 
 
 def _own_methods_called(ctx: Context, method: cst.FunctionDef) -> Iterator[cst.FunctionDef]:

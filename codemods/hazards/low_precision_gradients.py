@@ -46,6 +46,9 @@ from codemods.api import Check, Context, Finding, Level, finding
 
 CODE = "FM121"
 
+_MESSAGE = "keep_low_precision_grads has no counterpart: FSDP2's gradients have the dtype of the parameters"
+_HINT = "drop it, or make the model itself low precision before it is sharded"
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each flag that is not the literal False."""
@@ -55,14 +58,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         call = ctx.parent(argument)
         made = ctx.fsdp1(call.func) if isinstance(call, cst.Call) else None
         if made == "MixedPrecision" and ctx.code(argument.value) != "False":
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                argument,
-                "keep_low_precision_grads has no counterpart: FSDP2's gradients have the dtype of the parameters",
-                "drop it, or make the model itself low precision before it is sharded",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, argument, _MESSAGE, _HINT)
 
 
 CHECK = Check(CODE, "low-precision-gradients", __doc__, words=("keep_low_precision_grads",), find=find)

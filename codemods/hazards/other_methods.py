@@ -106,15 +106,12 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         told.add(method.definition)
         name, layers = method.definition.name.value, " and ".join(f"self.{layer}" for layer in method.layers)
-        yield finding(
-            CODE,
-            Level.REVIEW,
-            ctx,
-            call,
+        message = (
             f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own; "
-            "so did FSDP1, but for NO_SHARD",
-            f'if it raises, register_fsdp_forward_method(model, "{name}") once, below the last fully_shard',
+            "so did FSDP1, but for NO_SHARD"
         )
+        hint = f'if it raises, register_fsdp_forward_method(model, "{name}") once, below the last fully_shard'
+        yield finding(CODE, Level.REVIEW, ctx, call, message, hint)
 
 
 def _method(ctx: Context, called: cst.Attribute) -> _Method | None:

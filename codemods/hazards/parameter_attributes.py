@@ -52,6 +52,7 @@ from codemods.plan import PlannedContext, WrapPlan
 from codemods.reading.model_parameters import READERS
 from codemods.reading.parameter_attributes import WORDS, asks, set_and_read
 from codemods.reading.program import others
+from codemods.reading.shapes import called_on
 
 CODE = "FM441"
 
@@ -59,14 +60,11 @@ CODE = "FM441"
 def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each attribute, where it is first set."""
     for name, node in _lost(ctx).items():
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            node,
-            f"fully_shard replaces the parameters: the attribute `{name}` that is set here and read elsewhere is gone",
-            f"set `{name}` again on model.named_parameters() behind fully_shard, or ask for the parameter's name",
+        message = (
+            f"fully_shard replaces the parameters: the attribute `{name}` that is set here and read elsewhere is gone"
         )
+        hint = f"set `{name}` again on model.named_parameters() behind fully_shard, or ask for the parameter's name"
+        yield finding(CODE, Level.MANUAL, ctx, node, message, hint)
 
 
 def stops(ctx: PlannedContext) -> Iterator[tuple[Context, Raise]]:
@@ -105,12 +103,9 @@ def _model_around(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
             return None
         loop = outer.for_in if isinstance(outer, cst.BaseSimpleComp) else None
         for inner in ctx.inside(loop.iter) if loop is not None else ():
-            if (
-                isinstance(inner, cst.Call)
-                and isinstance(inner.func, cst.Attribute)
-                and inner.func.attr.value in READERS
-            ):
-                return inner.func.value
+            model = called_on(inner, *READERS)
+            if model is not None:
+                return model
     return None
 
 

@@ -50,10 +50,11 @@ from itertools import dropwhile, islice
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import call_by, enclosing, named
 from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import groups_by_dimension
+from codemods.reading.shapes import alone, called_on, only_target
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import stepped
 from codemods.tables.optimizers import BY_DIMENSION
@@ -101,8 +102,8 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
     """`model.named_parameters()`, and the loops over it in a function that is given it."""
     for call in ctx.nodes(cst.Call):
-        is_read = isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS
-        if is_read and wrapped_around(cst.ensure_type(call.func, cst.Attribute).value, ctx) is not None:
+        model = called_on(call, *READERS)
+        if model is not None and wrapped_around(model, ctx) is not None:
             yield call
     if any(_is_dimension(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
         yield from (reading.body for reading in handed_on(ctx) if isinstance(reading.body, Loop))
@@ -117,9 +118,7 @@ def _is_for_others(asked: cst.CSTNode, ctx: Context) -> bool:
 def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
     """`p.ndim`, `p.dim()` and `len(p.shape)`."""
     if isinstance(node, cst.Attribute):
-        around = ctx.parent(node)
-        is_called = isinstance(around, cst.Call) and around.func is node
-        return node.attr.value == "ndim" or (node.attr.value == "dim" and is_called)
+        return node.attr.value == "ndim" or (node.attr.value == "dim" and call_by(node, ctx) is not None)
     if not isinstance(node, cst.Call) or ctx.code(node.func) != "len" or len(node.args) != 1:
         return False
     shape = node.args[0].value
@@ -150,16 +149,12 @@ def is_overwritten(ctx: Context, call: cst.Call) -> bool:
 
 def _bound(line: cst.CSTNode) -> str | None:
     """`name` of `name = …`, alone on its line."""
-    assignment = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
-    if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
-        return None
-    target = assignment.targets[0].target
+    target = only_target(alone(line))
     return target.value if isinstance(target, cst.Name) else None
 
 
 def _names(ctx: Context, statement: cst.CSTNode, name: str) -> int:
-    nodes = [node for node in ctx.inside(statement) if isinstance(node, cst.Name) and node.value == name]
-    return sum(getattr(ctx.parent(node), "attr", None) is not node for node in nodes)
+    return sum(getattr(ctx.parent(node), "attr", None) is not node for node in named(ctx, statement, name))
 
 
 CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=(*READERS, "params", *BY_DIMENSION), find=find)

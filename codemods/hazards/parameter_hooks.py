@@ -48,10 +48,11 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import call_by, enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS, readings
 from codemods.reading.places import base, same
+from codemods.reading.shapes import called_on
 from codemods.reading.wrapped import calls_above, wrapped_place
 
 CODE = "FM424"
@@ -89,9 +90,8 @@ def _before(ctx: PlannedContext) -> Iterator[cst.Call]:
             continue
         model = wrapped_place(ctx, call)
         for other in calls_above(ctx, call, model) if model is not None else ():
-            if not isinstance(other.func, cst.Attribute) or other.func.attr.value not in READERS:
-                continue
-            owner = base(other.func.value)
+            read = called_on(other, *READERS)
+            owner = base(read) if read is not None else None
             if owner is not None and model is not None and same(owner, model) and _loop_hooks(ctx, other):
                 found[other] = None
     yield from found
@@ -108,8 +108,7 @@ def _hook(param: cst.BaseExpression, ctx: Context) -> str | None:
     method = ctx.parent(param)
     if not isinstance(method, cst.Attribute) or method.attr.value not in {_SINGLE, _ACCUMULATED}:
         return None
-    call = ctx.parent(method)
-    return method.attr.value if isinstance(call, cst.Call) and call.func is method else None
+    return method.attr.value if call_by(method, ctx) is not None else None
 
 
 CHECK = Check(CODE, "hook-on-parameter", __doc__, words=(_SINGLE, _ACCUMULATED), find=find)

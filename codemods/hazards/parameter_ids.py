@@ -61,6 +61,7 @@ from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.saves import is_saved, save_of
+from codemods.reading.shapes import class_test
 from codemods.reading.state_dict_settings import is_local
 from codemods.tables.names import WRAPPER
 from codemods.tables.state_dicts import DCP
@@ -158,8 +159,8 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
             test = outer.test
             if isinstance(test, (cst.Name, cst.Attribute)) and _ASKS_FOR_FSDP.search(ctx.code(test)):
                 return True
-            is_class_test = isinstance(test, cst.Call) and ctx.code(test.func) == "isinstance" and len(test.args) == 2
-            if is_class_test and ctx.fsdp1(cst.ensure_type(test, cst.Call).args[1].value) == WRAPPER:
+            asked = class_test(test, ctx)
+            if asked is not None and ctx.fsdp1(asked[1]) == WRAPPER:
                 return not ctx.wrapping.compiles(ctx.path)
     return False
 

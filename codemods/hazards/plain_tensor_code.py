@@ -53,6 +53,7 @@ from codemods.api import Check, Context, Finding, Level, Origin, finding
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.model_parameters import READERS, gives_parameters
 from codemods.reading.plain_numbers import Taker, numbers_taken, takes_pieces
+from codemods.reading.shapes import called_on
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import is_in_step
 
@@ -94,14 +95,9 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _told(node: cst.CSTNode, taker: str, value: str, ctx: Context) -> Finding:
     writes = isinstance(node, cst.Call) and ctx.dotted(node.func) in _COLLECTIVES - {"torch.distributed.send"}
     whole = ": what it writes into .full_tensor() is lost" if writes else ", or .full_tensor() on all ranks"
-    return finding(
-        CODE,
-        Level.MANUAL,
-        ctx,
-        node,
-        f"{taker} gets a sharded tensor, {value}, and raises: it takes plain ones",
-        f"give it .to_local(), this rank's piece{whole}",
-    )
+    message = f"{taker} gets a sharded tensor, {value}, and raises: it takes plain ones"
+    hint = f"give it .to_local(), this rank's piece{whole}"
+    return finding(CODE, Level.MANUAL, ctx, node, message, hint)
 
 
 def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
@@ -168,9 +164,7 @@ def _meets_sharded(made: cst.Call, ctx: Context) -> bool:
 
 def _owner(value: cst.BaseExpression, methods: frozenset[str]) -> cst.BaseExpression:
     """`p.grad` of `p.grad.new_full(shape, 0.5)`; any other expression as it is."""
-    if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in methods:
-        return value.func.value
-    return value
+    return called_on(value, *methods) or value
 
 
 def _is_told_already(call: cst.Call, ctx: Context) -> bool:

@@ -50,6 +50,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import wrapped_around
+from codemods.reading.shapes import called_on
 from codemods.reading.stepped import own_optimizers
 
 CODE = "FM407"
@@ -94,8 +95,8 @@ def _holds_others(call: cst.Call, ctx: Context) -> bool:
     given = next((a.value for a in call.args if a.keyword is None or a.keyword.value == "params"), None)
     if isinstance(given, cst.Name) and _are_megatrons(ctx.origins(given)):
         return True
-    if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute) and given.func.attr.value in READERS:
-        module = given.func.value
+    module = called_on(given, *READERS)
+    if module is not None:
         return ModelKind.UNKNOWN not in ctx.kinds(module) and wrapped_around(module, ctx) is None
     if not isinstance(given, (cst.List, cst.Tuple)):
         return False

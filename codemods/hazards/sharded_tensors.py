@@ -50,8 +50,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.shapes import class_test
 
 CODE = "FM308"
+
+_MESSAGE = "a test for ShardedTensor is never true of an FSDP2 state dict, whose tensors are DTensors"
+_HINT = "test for DTensor of torch.distributed.tensor, and read to_local() in the place of local_shards()"
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -65,20 +69,13 @@ def find(ctx: Context) -> Iterator[Finding]:
         if any(ctx.code(other.args[0]) == ctx.code(call.args[0]) for other in others):
             continue
         told.add(scope)
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            call,
-            "a test for ShardedTensor is never true of an FSDP2 state dict, whose tensors are DTensors",
-            "test for DTensor of torch.distributed.tensor, and read to_local() in the place of local_shards()",
-        )
+        yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _asks_for(call: cst.Call, name: str, ctx: Context) -> bool:
-    if not isinstance(call.func, cst.Name) or call.func.value != "isinstance" or len(call.args) != 2:
-        return False
-    named = [node for node in ctx.inside(call.args[1].value) if isinstance(node, (cst.Name, cst.Attribute))]
+    asked = class_test(call, ctx)
+    inside = ctx.inside(asked[1]) if asked is not None else ()
+    named = [node for node in inside if isinstance(node, (cst.Name, cst.Attribute))]
     return any((ctx.dotted(node) or "").startswith("torch.") and _last(ctx, node) == name for node in named)
 
 

@@ -47,6 +47,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
 from codemods.plan import PlannedContext
+from codemods.reading.enclosing import call_by
 
 CODE = "FM428"
 
@@ -72,11 +73,8 @@ def _taken(ctx: PlannedContext) -> Iterator[tuple[cst.CSTNode, cst.BaseExpressio
     if not ctx.plan.migrates:
         return
     for node in ctx.nodes(cst.Attribute):
-        around = ctx.parent(node)
-        is_called = isinstance(around, cst.Call) and around.func is node
-        if node.attr.value != _METHOD or is_called or isinstance(around, (cst.AssignTarget, cst.Attribute)):
-            continue
-        if _only_asks(node, ctx):
+        is_other = call_by(node, ctx) or isinstance(ctx.parent(node), (cst.AssignTarget, cst.Attribute))
+        if node.attr.value != _METHOD or is_other or _only_asks(node, ctx):
             continue
         if _is_sharded(node.value, ctx):
             yield node, node.value

@@ -52,6 +52,9 @@ from codemods.reading.manual import argument_name, is_constructor
 
 CODE = "FM409"
 
+_MESSAGE = "weights are tied, and the policy can put their owners into two units, which unties them or raises"
+_HINT = "shard both owners with one call, fully_shard([embedding, head]), before the others"
+
 _PICKS = ("Embedding", "Linear", "size_based_auto_wrap_policy", "default_auto_wrap_policy", "always_wrap_policy")
 
 
@@ -66,14 +69,7 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
         if not any(word in text for text in texts for word in _PICKS):
             continue
         if own or any(_ties_anything(where, owner) for where, owner in sharded_classes(ctx, call)):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "weights are tied, and the policy can put their owners into two units, which unties them or raises",
-                "shard both owners with one call, fully_shard([embedding, head]), before the others",
-            )
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _ties_anything(ctx: Context, scope: cst.CSTNode) -> bool:

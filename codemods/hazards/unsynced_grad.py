@@ -48,6 +48,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import upward
+from codemods.reading.shapes import is_attribute, is_call_to
 from codemods.reading.words import last_name
 
 CODE = "FM423"
@@ -65,34 +66,20 @@ def find(ctx: Context) -> Iterator[Finding]:
             if isinstance(block, cst.With) and _accumulates(block, ctx):
                 blocks.setdefault(block, attribute)
     for clipping in _clippings_in_every_turn(ctx):
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            clipping,
-            "gradients are clipped in turns that do not synchronise, where FSDP2 has none yet: the losses differ",
-            "clip only before optimizer.step(), which is what is meant, and expect other losses than before",
-        )
+        message = "gradients are clipped in turns that do not synchronise, where FSDP2 has none yet: the losses differ"
+        hint = "clip only before optimizer.step(), which is what is meant, and expect other losses than before"
+        yield finding(CODE, Level.MANUAL, ctx, clipping, message, hint)
     for attribute in blocks.values():
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            attribute,
-            "gradients are looked at inside of no_sync, where FSDP2 has none to show",
-            "look at them behind the synchronised backward",
-        )
+        message = "gradients are looked at inside of no_sync, where FSDP2 has none to show"
+        hint = "look at them behind the synchronised backward"
+        yield finding(CODE, Level.MANUAL, ctx, attribute, message, hint)
 
 
 def _accumulates(block: cst.With, ctx: Context) -> bool:
     """Whether a block is entered by `no_sync` of a wrapped model."""
     for item in block.items:
         for node in ctx.inside(item.item):
-            if (
-                isinstance(node, cst.Attribute)
-                and node.attr.value == "no_sync"
-                and ModelKind.FSDP in ctx.kinds(node.value)
-            ):
+            if is_attribute(node, "no_sync") and ModelKind.FSDP in ctx.kinds(node.value):
                 return True
     return False
 
@@ -138,7 +125,7 @@ def _is_synchronised_between(block: cst.With, call: cst.Call, ctx: Context) -> b
     if any(start <= ctx.span(node)[0] < end for node in ctx.nodes(cst.Continue)):
         return True
     between = (other for other in ctx.calls(ctx.scope(call)) if start <= ctx.span(other)[0] < end)
-    return any(isinstance(other.func, cst.Attribute) and other.func.attr.value == "backward" for other in between)
+    return any(is_attribute(other.func, "backward") for other in between)
 
 
 def _is_of_the_turn(test: cst.BaseExpression, ctx: Context) -> bool:
@@ -163,10 +150,10 @@ def _may_not_sync(block: cst.With, ctx: Context) -> bool:
 
 def _names_no_sync(node: cst.CSTNode) -> bool:
     """`model.no_sync`, `getattr(model, "no_sync", nullcontext)`."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "getattr":
+    if is_call_to(node, "getattr"):
         name = node.args[1].value if len(node.args) > 1 else None
         return isinstance(name, cst.SimpleString) and name.evaluated_value == "no_sync"
-    return isinstance(node, cst.Attribute) and node.attr.value == "no_sync"
+    return is_attribute(node, "no_sync")
 
 
 def _calls(node: cst.BaseExpression) -> list[cst.Call]:

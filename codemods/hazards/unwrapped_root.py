@@ -61,6 +61,9 @@ from codemods.tables.names import WRAPPER
 
 CODE = "FM123"
 
+_MESSAGE = "only modules inside of the model are wrapped: its other parameters are each rank's own, as under FSDP1"
+_HINT = "wrap the whole model last, unless that is what is meant"
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding, at the first of the calls, where all of the program's calls wrap a part of something."""
@@ -69,14 +72,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     if not calls or passed_on or ctx.mentions_elsewhere(WRAPPER):
         return
     if all(_is_part(call, ctx) for call in calls):
-        yield finding(
-            CODE,
-            Level.REVIEW,
-            ctx,
-            calls[0],
-            "only modules inside of the model are wrapped: its other parameters are each rank's own, as under FSDP1",
-            "wrap the whole model last, unless that is what is meant",
-        )
+        yield finding(CODE, Level.REVIEW, ctx, calls[0], _MESSAGE, _HINT)
 
 
 def _is_part(call: cst.Call, ctx: Context) -> bool:

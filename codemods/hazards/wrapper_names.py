@@ -43,8 +43,12 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.shapes import called_on
 
 CODE = "FM418"
+
+_MESSAGE = "names are searched for what FSDP1 put into them, and FSDP2's names are those of the model"
+_HINT = "ask for what is meant: isinstance(module, FSDPModule), or the name without it"
 
 _PARTS = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
 
@@ -62,14 +66,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             and not _is_whole_name(ctx, node)
         ):
             continue
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            node,
-            "names are searched for what FSDP1 put into them, and FSDP2's names are those of the model",
-            "ask for what is meant: isinstance(module, FSDPModule), or the name without it",
-        )
+        yield finding(CODE, Level.MANUAL, ctx, node, _MESSAGE, _HINT)
 
 
 def _is_in_names(ctx: Context, node: cst.SimpleString) -> bool:
@@ -113,9 +110,7 @@ def _is_filter(ctx: Context, node: cst.SimpleString) -> bool:
 def _is_asked(ctx: Context, holder: cst.CSTNode | None) -> bool:
     """`name.startswith("…")`, `name.endswith("…")`, `name.split("…")`."""
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
-        return False
-    return call.func.attr.value in {"startswith", "endswith", "split", "find", "index"}
+    return called_on(call, "startswith", "endswith", "split", "find", "index") is not None
 
 
 def _is_whole_name(ctx: Context, node: cst.SimpleString) -> bool:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, Origin
-from codemods.reading.enclosing import enclosing, is_self, upward
+from codemods.reading.enclosing import call_by, enclosing, is_self, upward
+from codemods.reading.negation import conjuncts
 from codemods.reading.passed_on import Seen, all_of, parameters_given
+from codemods.reading.shapes import called_on, class_test
 from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
 
@@ -155,9 +157,10 @@ BLOCKS = (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)
 
 def model_of(ctx: Context, node: cst.CSTNode) -> cst.BaseExpression | None:
     """The model that a construct of FSDP1 is given, or asks for its class; None where none is at hand."""
-    call = ctx.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node:
-        asked = asked_for_class(ctx, call) if isinstance(call, (cst.Comparison, cst.ComparisonTarget)) else None
+    call = call_by(node, ctx)
+    if call is None:
+        test = ctx.parent(node)
+        asked = asked_for_class(ctx, test) if isinstance(test, (cst.Comparison, cst.ComparisonTarget)) else None
         return asked if asked is not None else _walked_over(ctx, node)
     given = [a for a in call.args if not a.star]
     wrapped = [a.value for a in given if ModelKind.FSDP in ctx.kinds(a.value)]
@@ -170,9 +173,9 @@ def _walked_over(ctx: Context, node: cst.CSTNode) -> cst.BaseExpression | None:
     """`model` in `[isinstance(p, FlatParameter) for p in model.parameters()]`."""
     for outer in ctx.ancestors(node):
         if isinstance(outer, (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)):
-            over = outer.for_in.iter
-            if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and over.func.attr.value in _WALKS:
-                return over.func.value
+            model = called_on(outer.for_in.iter, *_WALKS)
+            if model is not None:
+                return model
         if isinstance(outer, cst.BaseStatement):
             return None
     return None
@@ -200,13 +203,13 @@ def has_left(ctx: Context, model: cst.BaseExpression) -> bool:
     for block, inner in blocks(ctx, model):
         statements = statements_of(block)
         for statement in statements[: statements.index(inner)] if inner in statements else ():
-            if isinstance(statement, cst.If) and statement.orelse is None and _leaves(statement.body):
+            if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
                 if True in _asked(ctx, statement.test, name):
                     return True
     return False
 
 
-def _leaves(body: cst.BaseSuite) -> bool:
+def leaves(body: cst.BaseSuite) -> bool:
     last = body.body[-1]
     return isinstance(last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last, LEAVES)
 
@@ -223,15 +226,12 @@ def tests_around(ctx: Context, node: cst.CSTNode, model: str | None) -> set[bool
 
 
 def _asked(ctx: Context, test: cst.BaseExpression, model: str | None) -> set[bool]:
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _asked(ctx, test.left, model) | _asked(ctx, test.right, model)
-    if not isinstance(test, cst.Call) or len(test.args) != 2 or ctx.code(test.func) != "isinstance":
-        return set()
-    asked = test.args[1].value
-    if isinstance(asked, cst.Tuple) or model not in (None, ctx.code(test.args[0].value)):
-        return set()
-    dotted = ctx.dotted(asked) or ""
-    return {ctx.fsdp1(asked) == WRAPPER or dotted.endswith(".FSDPModule")} if dotted else set()
+    found: set[bool] = set()
+    for asked, kind in filter(None, (class_test(part, ctx) for part in conjuncts(test))):
+        dotted = ctx.dotted(kind) if not isinstance(kind, cst.Tuple) else None
+        if dotted and model in (None, ctx.code(asked)):
+            found.add(ctx.fsdp1(kind) == WRAPPER or dotted.endswith(".FSDPModule"))
+    return found
 
 
 def blocks(ctx: Context, node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:

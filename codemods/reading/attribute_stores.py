@@ -13,6 +13,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.choices import Place
 from codemods.reading.enclosing import upward
+from codemods.reading.shapes import callee
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def _target(node: cst.Assign | cst.AnnAssign) -> cst.BaseExpression:
 
 def _given(where: Context, owner: cst.ClassDef, name: str) -> list[tuple[Context, cst.Arg]] | None:
     """The arguments that fill a field; None where an object may be made in a way that is not seen."""
-    if any(where.dotted(_called(decorator.decorator)) != "dataclasses.dataclass" for decorator in owner.decorators):
+    if any(where.dotted(callee(decorator.decorator)) != "dataclasses.dataclass" for decorator in owner.decorators):
         return None
     if not owner.decorators:
         return None if owner.bases else []  # an attribute of a plain class
@@ -102,10 +103,6 @@ def _given(where: Context, owner: cst.ClassDef, name: str) -> list[tuple[Context
         elif not isinstance(holder, (cst.Annotation, cst.ImportAlias)):
             return None
     return found if is_made else None
-
-
-def _called(decorator: cst.BaseExpression) -> cst.BaseExpression:
-    return decorator.func if isinstance(decorator, cst.Call) else decorator
 
 
 def _is_set_by_name(ctx: Context, name: str) -> bool:

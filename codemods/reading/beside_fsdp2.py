@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, Reference
+from codemods.reading.enclosing import bound_once
+from codemods.reading.shapes import class_test
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .asked_classes import without_class
@@ -47,9 +49,8 @@ def answered(node: Reference, ctx: Context) -> Edit | None:
     while isinstance(holder, (cst.Element, cst.Tuple)):
         holder = ctx.parent(holder)
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    if not isinstance(call, cst.Call) or ctx.code(call.func) != "isinstance" or len(call.args) != 2:
-        return None
-    if not is_of_fsdp2(call.args[0].value, ctx):
+    asked = class_test(call, ctx)
+    if call is None or asked is None or not is_of_fsdp2(asked[0], ctx):
         return None
     if element is not None:
         return without_class(ctx, node)
@@ -64,11 +65,10 @@ def choice_without(node: cst.BaseExpression, ctx: Context) -> Edit | None:
     choice = ctx.parent(node)
     if not isinstance(choice, cst.IfExp) or choice.body is not node or not isinstance(choice.test, cst.Name):
         return None
-    bound = ctx.bound(choice.test)
-    tests = [test for _, test in bound or () if isinstance(test, cst.Call) and len(test.args) == 2]
-    if bound is None or len(bound) != 1 or len(tests) != 1 or bound[0][0].path != ctx.path:
+    test = bound_once(ctx, choice.test)
+    if not isinstance(test, cst.Call) or len(test.args) != 2:
         return None
-    kind = tests[0].args[1].value
+    kind = test.args[1].value
     if not isinstance(kind, (cst.Name, cst.Attribute)) or ctx.fsdp1(kind) != WRAPPER or answered(kind, ctx) is None:
         return None
     is_line = "\n" not in ctx.code(choice.orelse)
@@ -90,9 +90,7 @@ _SHARDING = frozenset({f"{PACKAGE}.{_SHARD}", f"torch.distributed._composable.fs
 
 def _asks_module(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """`isinstance(model, FSDPModule)` of the same model: in the same function, or of `self.model` in the same class."""
-    if ctx.code(call.func) != "isinstance" or len(call.args) != 2:
-        return False
-    asked, kind = (argument.value for argument in call.args)
+    asked, kind = class_test(call, ctx) or (call, call)
     if ctx.code(asked) != ctx.code(model) or not _is_module(kind, ctx):
         return False
     owner = cst.ClassDef if isinstance(model, cst.Attribute) and is_self(model.value, ctx) else cst.FunctionDef
@@ -137,10 +135,8 @@ def chain(branch: cst.If, ctx: Context) -> Iterator[cst.If]:
 
 def _asked_whole(branch: cst.If, ctx: Context) -> str | None:
     """The model of `if isinstance(model, FSDPModule):`."""
-    test = branch.test
-    if not isinstance(test, cst.Call) or ctx.code(test.func) != "isinstance" or len(test.args) != 2:
-        return None
-    return ctx.code(test.args[0].value) if _is_module(test.args[1].value, ctx) else None
+    asked = class_test(branch.test, ctx)
+    return ctx.code(asked[0]) if asked is not None and _is_module(asked[1], ctx) else None
 
 
 def _branch(branch: cst.If, ctx: Context) -> Edit:

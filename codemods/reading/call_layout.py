@@ -9,6 +9,8 @@ import libcst as cst
 
 from codemods.api import Context, Edit
 from codemods.plan import PlannedContext
+from codemods.reading.layout import line_before
+from codemods.reading.shapes import alone
 from codemods.tables.state_dicts import CONTEXT
 
 from .block_layout import extra_indent
@@ -26,8 +28,7 @@ def text_literal(ctx: Context, node: cst.CSTNode, text: str) -> str:
 def either(ctx: PlannedContext, call: cst.Call, test: str, one: str, other: str) -> str:
     """`one if test else other` in the place of a call; an `if` where the call is all of a statement."""
     holder = ctx.parent(call)
-    line = ctx.parent(holder) if isinstance(holder, cst.Expr) else None
-    if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+    if isinstance(holder, cst.Expr) and alone(ctx.parent(holder)) is not None:
         margin = line_below(ctx, call, "")
         return f"if {test}:{margin}{ctx.indent}{one}{margin}else:{margin}{ctx.indent}{other}"
     text = f"{one} if {test} else {other}"
@@ -40,8 +41,7 @@ _WHOLE = (cst.Arg, cst.Assign, cst.DictElement, cst.Expr, cst.Return)
 
 def space_behind(ctx: PlannedContext, call: cst.Call, argument: cst.Arg) -> str:
     """What stands between an argument and one put behind it: a line break where this one has a line of its own."""
-    start = ctx.span(argument)[0]
-    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    line = line_before(ctx, argument)
     if line.strip() or not _is_hanging(ctx, call):
         return " "
     gone = gone_around(argument, ctx)
@@ -160,8 +160,7 @@ def own_line(ctx: Context, argument: cst.Arg, block: cst.With | None = None) -> 
 
     As they are once `block` is taken away.
     """
-    start = ctx.span(argument)[0]
-    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    line = line_before(ctx, argument)
     gone = extra_indent(ctx, block) if block is not None else 0
     return "" if line.strip() else ctx.newline + line[: len(line) - gone]
 
@@ -198,10 +197,9 @@ def _with_comma(ctx: Context, argument: cst.Arg) -> tuple[int, int]:
 
 def _is_on_own_lines(ctx: Context, argument: cst.Arg) -> bool:
     """Whether nothing else stands on the lines of an argument, but for a comment."""
-    start, end = _with_comma(ctx, argument)
+    end = _with_comma(ctx, argument)[1]
     rest = ctx.text[end : line_end(ctx, end)].strip()
-    above = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    return not above.strip() and (not rest or rest.startswith("#"))
+    return not line_before(ctx, argument).strip() and (not rest or rest.startswith("#"))
 
 
 def renaming(ctx: Context, call: cst.Call, name: str, left_out: Collection[cst.Arg] = ()) -> list[Edit]:
@@ -222,5 +220,4 @@ def renaming(ctx: Context, call: cst.Call, name: str, left_out: Collection[cst.A
 
 
 def _column(ctx: Context, argument: cst.Arg) -> int:
-    start = ctx.span(argument)[0]
-    return start - ctx.text.rfind("\n", 0, start) - 1
+    return len(line_before(ctx, argument))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import enclosing
+from codemods.reading.shapes import alone
 
 _DEPTH = 8
 """A way that is longer is cut there."""
@@ -32,10 +34,8 @@ class Frame:
     @property
     def statement(self) -> cst.SimpleStatementLine | None:
         """The statement that holds the call, if it has its lines for itself."""
-        line = next(
-            (each for each in self.file.ancestors(self.call) if isinstance(each, cst.SimpleStatementLine)), None
-        )
-        return line if line is not None and len(line.body) == 1 else None
+        line = enclosing(self.file, self.call, cst.SimpleStatementLine)
+        return line if alone(line) is not None else None
 
 
 Chain = tuple[Frame, ...]

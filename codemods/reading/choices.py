@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
-from codemods.reading.enclosing import is_label
+from codemods.reading.enclosing import call_by, is_label
 from codemods.reading.passed_on import all_of
 
 Place = tuple[Context, cst.BaseExpression]
@@ -282,8 +282,8 @@ def _of_look_up(ctx: Context, use: cst.BaseExpression) -> list[cst.BaseExpressio
         call = ctx.parent(holder)
         name = call.func.value if isinstance(call, cst.Call) and isinstance(call.func, cst.Name) else ""
         return [] if name in _KEYS_ONLY else None
-    call = ctx.parent(holder) if isinstance(holder, cst.Attribute) else None
-    if not isinstance(holder, cst.Attribute) or not isinstance(call, cst.Call) or call.func is not holder:
+    call = call_by(holder, ctx)
+    if not isinstance(holder, cst.Attribute) or call is None:
         return None
     if holder.attr.value == "keys":
         return []

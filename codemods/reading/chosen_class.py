@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.reading.shapes import alone
 from codemods.tables.names import WRAPPER
 
 from .enclosing import enclosing
@@ -104,9 +105,9 @@ def _line(ctx: Context, value: cst.BaseExpression, name: cst.Name) -> cst.Simple
     """`wrapper = …`, which nothing reads but the call."""
     assignment = ctx.parent(value)
     line = ctx.parent(assignment) if isinstance(assignment, cst.Assign) else None
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-        return None
-    return line if list(ctx.uses(line.body[0])) == [name] else None
+    small = alone(line)
+    is_read_there = small is not None and list(ctx.uses(small)) == [name]
+    return line if isinstance(line, cst.SimpleStatementLine) and is_read_there else None
 
 
 def _is_all_of(ctx: Context, choice: cst.If, lines: list[cst.SimpleStatementLine | None]) -> bool:
@@ -168,9 +169,8 @@ def _drops(ctx: Context, function: cst.FunctionDef | cst.Lambda, call: cst.Call,
     rest = parameters.star_kwarg
     if argument.star == "*" or (argument.star and free):  # what is in a dict may be one of them
         return False
-    if argument.keyword is not None and any(
-        each.name.value == argument.keyword.value for each in (*positional, *parameters.kwonly_params)
-    ):
+    taken = {each.name.value for each in (*positional, *parameters.kwonly_params)}
+    if argument.keyword is not None and argument.keyword.value in taken:
         return False
     if not argument.star and argument.keyword is None:
         more = parameters.star_arg if isinstance(parameters.star_arg, cst.Param) else None

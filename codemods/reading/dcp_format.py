@@ -10,6 +10,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.saves import save_of
+from codemods.reading.shapes import receiver
 from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 
@@ -40,16 +41,11 @@ def _state_reads(ctx: Context) -> Iterator[cst.Call]:
                 yield call
 
 
-def _owner(read: cst.Call) -> cst.BaseExpression:
-    """The model, or the class whose static method is called."""
-    return cst.ensure_type(read.func, cst.Attribute).value
-
-
 def obstacle(save: cst.Call, ctx: PlannedContext) -> str:
     """Why a save cannot be made by all ranks; empty when it can."""
     if any(is_kept_at_run_time(read, ctx) for read in _state_reads(ctx) if save_of(read, ctx) is save):
         return "the kind of state dict is set at run time"
-    if any(ModelKind.DDP in ctx.kinds(_owner(read)) for read in _state_reads(ctx) if save_of(read, ctx) is save):
+    if any(ModelKind.DDP in ctx.kinds(receiver(read)) for read in _state_reads(ctx) if save_of(read, ctx) is save):
         return "the model can be a DDP model"
     statement = ctx.parent(ctx.parent(save) or save)
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:

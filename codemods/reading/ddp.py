@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.enclosing import ifs_around
 from codemods.reading.negation import conjuncts
+from codemods.reading.shapes import callee, class_test
 from codemods.reading.words import last_name, words
 
 
@@ -17,14 +18,9 @@ def is_on_ddp_way(node: cst.CSTNode, ctx: Context) -> bool:
 
 def is_ddps_alone(node: cst.CSTNode, ctx: Context) -> bool:
     """The same where no FSDP model comes: the flag is what the program makes DDP's model by, or asks its class for."""
-    asked = (_asked(part) for each in ifs_around(ctx, node) for part in conjuncts(each.test))
+    asked = (callee(part) for each in ifs_around(ctx, node) for part in conjuncts(each.test))
     flags = (last_name(flag) for flag in asked if _says_ddp(flag))
     return any(flag and _chooses_ddp(flag, ctx) for flag in flags)
-
-
-def _asked(test: cst.BaseExpression) -> cst.BaseExpression:
-    """`is_ddp` of `is_ddp(model)`."""
-    return test.func if isinstance(test, cst.Call) else test
 
 
 def _chooses_ddp(flag: str, ctx: Context) -> bool:
@@ -49,14 +45,8 @@ _CLASSES = frozenset(
 def _asks_class(ctx: Context, function: cst.FunctionDef) -> bool:
     """`return isinstance(self.model, DistributedDataParallel)`."""
     given = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return)]
-    return bool(given) and all(
-        isinstance(each, cst.Call)
-        and isinstance(each.func, cst.Name)
-        and each.func.value == "isinstance"
-        and len(each.args) == 2
-        and ctx.dotted(each.args[1].value) in _CLASSES
-        for each in given
-    )
+    tests = [class_test(each, ctx) for each in given]
+    return bool(given) and all(test is not None and ctx.dotted(test[1]) in _CLASSES for test in tests)
 
 
 def _is_under(ctx: Context, node: cst.CSTNode, flag: str) -> bool:
@@ -81,6 +71,5 @@ _DDP = frozenset({"distributed", "data", "parallel"})
 
 
 def _says_ddp(test: cst.BaseExpression) -> bool:
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _says_ddp(test.left) or _says_ddp(test.right)
-    return isinstance(test, (cst.Name, cst.Attribute)) and "ddp" in words(last_name(test))
+    asked = (part for part in conjuncts(test) if isinstance(part, (cst.Name, cst.Attribute)))
+    return any("ddp" in words(last_name(part)) for part in asked)

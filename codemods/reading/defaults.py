@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import call_by
+from codemods.reading.shapes import parameter_names
 
 
 def parameter_named(value: cst.Name, function: cst.FunctionDef) -> cst.Param | None:
@@ -40,11 +42,11 @@ def is_never_given_more(ctx: Context, function: cst.FunctionDef, asked: frozense
 def _gives_no_more(
     ctx: Context, reference: cst.CSTNode, function: cst.FunctionDef, asked: frozenset[cst.CSTNode]
 ) -> bool:
-    call = ctx.parent(reference)
-    if not isinstance(call, cst.Call) or call.func is not reference:
+    call = call_by(reference, ctx)
+    if call is None:
         return False
     plain = (*function.params.posonly_params, *function.params.params)
-    taken = {param.name.value for param in (*function.params.params, *function.params.kwonly_params)}
+    taken = set(parameter_names(function))
     by_place = [argument for argument in call.args if argument.keyword is None and argument.star != "**"]
     named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
     if any(argument.star for argument in by_place) or len(by_place) > len(plain) or not named <= taken:

@@ -27,6 +27,23 @@ def call_given(value: cst.CSTNode, ctx: Source) -> cst.Call | None:
     return call if isinstance(call, cst.Call) else None
 
 
+def call_by(function: cst.CSTNode | None, ctx: Source) -> cst.Call | None:
+    """The call of what an expression is: `f(x)` for `f`."""
+    call = ctx.parent(function) if function is not None else None
+    return call if isinstance(call, cst.Call) and call.func is function else None
+
+
+def named(ctx: Source, node: cst.CSTNode, name: str) -> list[cst.Name]:
+    """Where a name stands in a node, as whatever."""
+    return [inner for inner in ctx.inside(node) if isinstance(inner, cst.Name) and inner.value == name]
+
+
+def bound_once(ctx: Context, name: cst.BaseExpression) -> cst.BaseExpression | None:
+    """What a variable is set to, where that is one expression of this file."""
+    bound = ctx.bound(name) if isinstance(name, cst.Name) else None
+    return bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0].path == ctx.path else None
+
+
 def ifs_around(ctx: Source, node: cst.CSTNode) -> Iterator[cst.If | cst.IfExp]:
     """The choices in whose body a node stands, the innermost first: each of their tests is met there."""
     return (

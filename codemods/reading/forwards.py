@@ -13,6 +13,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.program import sets_attribute
+from codemods.reading.shapes import parameter_names
 from codemods.reading.words import last_name, words
 
 # Methods of a model that do not run it.
@@ -240,7 +241,7 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
 
 def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, ctx: Context) -> bool:
     """Whether a function of the program calls the model that it is given, and does not go backward itself."""
-    params = [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
+    params = parameter_names(function)
     if len(params) < len(call.args):
         return False
     names = [a.keyword.value if a.keyword is not None else params[call.args.index(a)] for a in given]

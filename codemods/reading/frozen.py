@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.shapes import called_on, keywords
 from codemods.reading.wrapped import wrapped_module
 
 
@@ -24,8 +25,7 @@ def ignores_frozen(ctx: Context, call: cst.Call) -> bool:
 
 
 def _ignored(call: cst.Call) -> list[cst.BaseExpression]:
-    named = (argument for argument in call.args if argument.keyword is not None)
-    return [each.value for each in named if each.keyword is not None and each.keyword.value.startswith("ignored_")]
+    return [value for name, value in keywords(call.args).items() if name.startswith("ignored_")]
 
 
 def is_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -72,7 +72,7 @@ def _modules(ctx: Context, value: cst.BaseExpression) -> list[cst.BaseExpression
         return []
     display = origins[0].node
     if isinstance(display, cst.Call):
-        read = _owner_of(display, "parameters")
+        read = called_on(display, "parameters")
         return [read] if read is not None else []
     if not isinstance(display, (cst.List, cst.Tuple, cst.Set)) or ctx.scope(display) is not ctx.scope(value):
         return []
@@ -94,15 +94,15 @@ def _frozen_in(ctx: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
         if not blocks and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             yield _told(node.func.value)
         elif len(blocks) == 1 and isinstance(blocks[0], cst.For):
-            read = _owner_of(blocks[0].iter, "parameters")
+            read = called_on(blocks[0].iter, "parameters")
             if read is not None and _is_of(ctx, node, blocks[0].target):
                 yield read
 
 
 def _told(module: cst.BaseExpression) -> cst.BaseExpression:
     """`net` of `net.eval().cuda()`, whose methods return what they are called on."""
-    while isinstance(module, cst.Call) and isinstance(module.func, cst.Attribute) and module.func.attr.value in _SAME:
-        module = module.func.value
+    while (owner := called_on(module, *_SAME)) is not None:
+        module = owner
     return module
 
 
@@ -128,10 +128,3 @@ def _is_of(ctx: Context, node: cst.CSTNode, parameter: cst.BaseExpression) -> bo
     """Whether the loop's own variable is what is frozen."""
     told = node.func if isinstance(node, cst.Call) else cst.ensure_type(node, cst.Assign).targets[0].target
     return isinstance(told, cst.Attribute) and ctx.code(told.value) == ctx.code(parameter)
-
-
-def _owner_of(node: cst.BaseExpression, method: str) -> cst.BaseExpression | None:
-    """`net` of `net.parameters()`."""
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
-        return None
-    return node.func.value if node.func.attr.value == method else None

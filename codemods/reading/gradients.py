@@ -13,6 +13,7 @@ from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import Reading, gives_parameters, models_around, readings
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.process_groups import is_default
+from codemods.reading.shapes import called_on, parameters
 from codemods.reading.words import last_name
 
 _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
@@ -42,12 +43,8 @@ def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cs
 def _plain_above(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> set[str]:
     """What is taken out of its DTensor above a call: `if isinstance(norm, DTensor): norm = norm.full_tensor()`."""
     above = (node for node in ctx.inside(function) if isinstance(node, cst.Assign))
-    taken = [node for node in above if ctx.span(node)[0] < ctx.span(call)[0] and _is_taken_out(node.value)]
+    taken = [node for node in above if ctx.span(node)[0] < ctx.span(call)[0] and called_on(node.value, *_PLAIN)]
     return {ctx.code(target.target) for node in taken for target in node.targets}
-
-
-def _is_taken_out(value: cst.BaseExpression) -> bool:
-    return isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _PLAIN
 
 
 def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attribute]:
@@ -246,7 +243,7 @@ def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
 def _given_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
     """The parameters that a caller passes gradients for, or what it makes of them: `self._reduce(total_norm)`."""
     given: set[str] = set()
-    for param in (*function.params.params, *function.params.kwonly_params):
+    for param in parameters(function):
         for where, call, value in ctx.passed_to(function.body, param.name.value):
             caller = next((outer for outer in where.ancestors(call) if isinstance(outer, cst.FunctionDef)), None)
             if caller is not None and ".grad" in where.code(caller):

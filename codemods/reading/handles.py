@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.negation import conjuncts
+from codemods.reading.shapes import alone
 
 
 def model_of_handles(node: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
@@ -23,7 +24,7 @@ def started(node: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:
     """What starts a model by hand, and asks whether it is the root, in the block of a loop over its handles."""
     block = ctx.parent(node)
     for line in block.body if isinstance(block, cst.IndentedBlock) else ():
-        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        small = alone(line)
         if isinstance(small, cst.Assert):
             asked = conjuncts(small.test)
             if all(isinstance(each, cst.Attribute) and each.attr.value == "_is_root" for each in asked):

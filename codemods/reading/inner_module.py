@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.manual import is_constructor
+from codemods.reading.negation import conjuncts
 from codemods.reading.places import place
 from codemods.reading.program import sets_attribute
 from codemods.reading.wrapped import is_on_another_way, wrapped_module
@@ -57,7 +58,5 @@ def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
 
 
 def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _asks(test.left, node, ctx) or _asks(test.right, node, ctx)
     asked = f"hasattr({ctx.code(node.value)}, module)"
-    return ctx.code(test).replace('"', "").replace("'", "") == asked
+    return any(ctx.code(part).replace('"', "").replace("'", "") == asked for part in conjuncts(test))

@@ -10,6 +10,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import upward
 from codemods.reading.places import place, same
+from codemods.reading.shapes import alone
 
 
 def is_just_made(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -35,12 +36,9 @@ def is_just_made(ctx: Context, model: cst.BaseExpression) -> bool:
 
 def _bound_to(statement: cst.CSTNode, name: str) -> cst.BaseExpression | None:
     """The value of `self.model = value`."""
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return None
-    assignment = statement.body[0]
-    if isinstance(assignment, cst.Assign) and [place(t.target) for t in assignment.targets] == [name]:
-        return assignment.value
-    return None
+    assignment = alone(statement)
+    is_it = isinstance(assignment, cst.Assign) and [place(t.target) for t in assignment.targets] == [name]
+    return assignment.value if isinstance(assignment, cst.Assign) and is_it else None
 
 
 def _touches(ctx: Context, statement: cst.CSTNode, name: str) -> bool:

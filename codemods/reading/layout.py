@@ -35,11 +35,18 @@ def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
     return Edit(start, end, "")
 
 
-def _emptied_choice(ctx: Context, statement: cst.CSTNode) -> cst.If | None:
-    """`if args.fsdp:` with nothing but the statement under it, and no other branch."""
+def choice_around(ctx: Context, statement: cst.CSTNode) -> cst.If | None:
+    """The `if` with nothing but the statement under it, and no other branch."""
     block = ctx.parent(statement)
     choice = ctx.parent(block) if isinstance(block, cst.IndentedBlock) and len(block.body) == 1 else None
-    if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
+    is_whole = isinstance(choice, cst.If) and choice.orelse is None and not isinstance(ctx.parent(choice), cst.If)
+    return choice if isinstance(choice, cst.If) and is_whole else None
+
+
+def _emptied_choice(ctx: Context, statement: cst.CSTNode) -> cst.If | None:
+    """The same, where all it does is to look at something: `if args.fsdp:`."""
+    choice = choice_around(ctx, statement)
+    if choice is None:
         return None
     asks = all(
         isinstance(node, _ONLY_READ) or not isinstance(node, cst.BaseExpression) for node in ctx.inside(choice.test)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.scripts import is_test
+from codemods.reading.shapes import front, parameters
 
 _OWN = frozenset({*sys.stdlib_module_names, "torch"})
 """What shards no model by itself."""
@@ -15,15 +16,13 @@ _OWN = frozenset({*sys.stdlib_module_names, "torch"})
 
 def library_around(model: cst.BaseExpression, ctx: Context) -> str:
     """The library whose object has a model; nothing where a constructor call may have wrapped it, a test's aside."""
-    owner = model
-    while isinstance(owner, cst.Attribute):
-        owner = owner.value
+    owner = front(model)
     function = ctx.scope(owner)
     if owner is model or not isinstance(owner, cst.Name) or not isinstance(function, cst.FunctionDef):
         return ""
     if any(where is ctx or not is_test(where.path) for where, _ in ctx.wrapping.calls(ctx.path)):
         return ""
-    params = (*function.params.params, *function.params.kwonly_params)
-    said = [each.annotation.annotation for each in params if each.annotation and each.name.value == owner.value]
+    named = [each.annotation for each in parameters(function) if each.name.value == owner.value]
+    said = [annotation.annotation for annotation in named if annotation is not None]
     library = (ctx.dotted(said[0]) or "").partition(".")[0] if said else ""
     return "" if library in _OWN else library

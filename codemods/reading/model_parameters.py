@@ -14,6 +14,7 @@ from codemods.reading.enclosing import is_label
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import groups_by_dimension
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
+from codemods.reading.shapes import called_on, only_target, receiver
 
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
@@ -51,9 +52,10 @@ def readings(ctx: Context) -> Iterator[Reading]:
     """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
     yield from handed_on(ctx)
     for call in ctx.nodes(cst.Call):
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
+        model = called_on(call, *READERS)
+        if model is not None:
             loop = _loop(call, ctx)
-            if loop is not None and _is_sharded(call.func.value, call, ctx):
+            if loop is not None and _is_sharded(model, call, ctx):
                 yield Reading(call, loop, parameter_of(call, loop))
     for attribute in ctx.nodes(cst.Attribute):
         if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, ctx) for o in _owners(attribute)):
@@ -96,7 +98,7 @@ def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH
         return any(gives_parameters(each, ctx, depth - 1) for each in put_in(made, ctx))
     if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
         return any(
-            ctx.code(parameter_of(call, made)) == ctx.code(made.elt) and _is_sharded(_owner(call), call, ctx)
+            ctx.code(parameter_of(call, made)) == ctx.code(made.elt) and _is_sharded(receiver(call), call, ctx)
             for call in _readers(made, ctx)
         ) or any(
             ctx.code(parameter_of(given, made)) == ctx.code(made.elt) and gives_parameters(given, ctx, depth - 1)
@@ -123,7 +125,7 @@ def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPT
     if isinstance(given, cst.Dict):
         return any(holds_parameters(element.value, ctx, depth) for element in given.elements)
     if isinstance(given, (cst.ListComp, cst.GeneratorExp)):
-        return any(_is_sharded(_owner(call), call, ctx) for call in _readers(given, ctx)) or holds_parameters(
+        return any(_is_sharded(receiver(call), call, ctx) for call in _readers(given, ctx)) or holds_parameters(
             given.elt, ctx, depth
         )
     if isinstance(given, cst.Call):
@@ -135,10 +137,6 @@ def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPT
             return True  # not an optimizer around another, which other scripts may hand in
     made = ctx.origins(given) if depth and isinstance(given, cst.BaseExpression) else ()
     return any(holds_parameters(o.node, o.file, depth - 1) for o in made if o.node is not given)
-
-
-def _owner(call: cst.Call) -> cst.BaseExpression:
-    return cst.ensure_type(call.func, cst.Attribute).value
 
 
 def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
@@ -162,8 +160,8 @@ def variable_of(made: cst.CSTNode, ctx: Context) -> str:
     """The variable that an expression is assigned to, as it is or in a call: `list(model.named_parameters())`."""
     for outer in ctx.ancestors(made):
         if isinstance(outer, cst.Assign):
-            target = outer.targets[0].target
-            return target.value if len(outer.targets) == 1 and isinstance(target, cst.Name) else ""
+            target = only_target(outer)
+            return target.value if isinstance(target, cst.Name) else ""
         if not isinstance(outer, (cst.Call, cst.Arg, cst.BaseComp, cst.CompFor)):
             return ""
     return ""
@@ -176,7 +174,7 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
         return is_put_in or any(_is_sharded(owner, value, ctx) for owner in _owners(value))
     loops = [node for node in ctx.ancestors(value) if isinstance(node, Loop)] if isinstance(value, cst.Name) else []
     read = any(
-        ctx.code(parameter_of(call, loop)) == ctx.code(value) and _is_sharded(_owner(call), call, ctx)
+        ctx.code(parameter_of(call, loop)) == ctx.code(value) and _is_sharded(receiver(call), call, ctx)
         for loop in loops
         for call in _readers(loop, ctx)
     )
@@ -190,7 +188,7 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
 def models_around(value: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpression]:
     """The models, sharded or not, of the loops over parameters whose variable a name is."""
     return [
-        _owner(call)
+        receiver(call)
         for loop in ctx.ancestors(value)
         if isinstance(loop, Loop)
         for call in _readers(loop, ctx)
@@ -201,9 +199,7 @@ def models_around(value: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpre
 def _readers(loop: Loop, ctx: Context) -> Iterator[cst.Call]:
     """The calls that give the parameters which a loop goes over."""
     head = loop.iter if isinstance(loop, cst.For) else loop.for_in
-    for call in ctx.inside(head):
-        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
-            yield call
+    return (call for call in ctx.inside(head) if isinstance(call, cst.Call) and called_on(call, *READERS) is not None)
 
 
 def is_guarded(node: cst.CSTNode, ctx: Context) -> bool:
@@ -274,11 +270,6 @@ def is_put_in_wrapped(got: cst.BaseExpression, ctx: Context) -> bool:
         return False
     name = got.func.attr.value
     setter = f"set_{name.removeprefix('get_')}"
-    return name.startswith("get_") and any(
-        isinstance(call.func, cst.Attribute)
-        and call.func.attr.value == setter
-        and bool(call.args)
-        and ModelKind.FSDP in where.kinds(call.args[0].value)
-        for where in ctx.files(setter)
-        for call in where.nodes(cst.Call)
-    )
+    calls = [(where, call) for where in ctx.files(setter) for call in where.nodes(cst.Call) if call.args]
+    put = [(where, call.args[0].value) for where, call in calls if called_on(call, setter) is not None]
+    return name.startswith("get_") and any(ModelKind.FSDP in where.kinds(each) for where, each in put)

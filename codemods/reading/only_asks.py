@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.shapes import alone
 from codemods.tables.names import WRAPPER
 
 _DEPTH = 3
@@ -55,7 +56,7 @@ def _only_answers(ctx: Context, function: cst.FunctionDef, depth: int) -> bool:
     if function.decorators or function.asynchronous is not None or not isinstance(function.body, cst.IndentedBlock):
         return False
     *above, last = function.body.body
-    returned = last.body[0] if isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1 else None
+    returned = alone(last)
     if not isinstance(returned, cst.Return) or returned.value is None or not all(map(_is_docstring, above)):
         return False
     return only_asks(ctx, returned.value, depth)

@@ -15,6 +15,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.enclosing import upward
 from codemods.reading.facts import NOTHING, Facts, answer, facts_of, without
+from codemods.reading.shapes import callee
 
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _BLOCKS = (cst.IndentedBlock, cst.Module, *_LINES)
@@ -118,7 +119,7 @@ class Way:
             return
         self._left.add((function, told))
         callers = ctx.callers(function.body)
-        if not callers or any(ctx.dotted(_called(each.decorator)) not in _STARTS for each in function.decorators):
+        if not callers or any(ctx.dotted(callee(each.decorator)) not in _STARTS for each in function.decorators):
             self.lost.append((ctx, function))
         for where, call in callers:
             self.behind(call, where, _told(function, call, told, where))
@@ -292,7 +293,3 @@ def _told(function: cst.FunctionDef, call: cst.Call, facts: Facts, where: Contex
     given |= {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
     told = [facts_of(given[fact.text], fact.holds, where) for fact in facts if fact.text in given]
     return NOTHING.union(*told)
-
-
-def _called(decorator: cst.BaseExpression) -> cst.BaseExpression:
-    return decorator.func if isinstance(decorator, cst.Call) else decorator

@@ -13,6 +13,7 @@ from codemods.reading.dcp_format import is_loaded_by_dcp
 from codemods.reading.enclosing import contains, enclosing, upward
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_calls import Given
+from codemods.reading.shapes import alone, called_on, keywords
 from codemods.reading.state_dict_setting import setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.optimizers import BOUND
@@ -148,19 +149,17 @@ def is_unused(call: cst.Call, ctx: Context) -> bool:
         return False
     if not isinstance(holder.targets[0].target, cst.Name) or ctx.uses(holder):
         return False
-    line = ctx.parent(holder)
-    is_alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-    loads = any(argument.keyword is not None and argument.keyword.value == "load_directly" for argument in call.args)
-    return is_alone and not loads and all(isinstance(each.value, (cst.Name, cst.Attribute)) for each in call.args)
+    is_plain = alone(ctx.parent(holder)) is not None and "load_directly" not in keywords(call.args)
+    return is_plain and all(isinstance(each.value, (cst.Name, cst.Attribute)) for each in call.args)
 
 
 def _load(argument: cst.CSTNode | None, ctx: Context) -> cst.Call | None:
     """`optimizer.load_state_dict(…)`, a statement of its own, by its only argument."""
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or len(call.args) != 1:
+    is_load = isinstance(called_on(call, "load_state_dict"), (cst.Name, cst.Attribute))
+    if not isinstance(call, cst.Call) or not is_load or len(call.args) != 1:
         return None
-    is_load = call.func.attr.value == "load_state_dict" and isinstance(call.func.value, (cst.Name, cst.Attribute))
-    return call if is_load and isinstance(ctx.parent(call), cst.Expr) else None
+    return call if isinstance(ctx.parent(call), cst.Expr) else None
 
 
 def _checked(
@@ -242,13 +241,9 @@ def _made(state: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> Seque
 
 def _whole(item: cst.BaseExpression) -> cst.BaseExpression:
     """`saved` of `saved["optim"]` and of `saved.pop("optim", None)`."""
-    while True:
-        if isinstance(item, cst.Subscript):
-            item = item.value
-        elif isinstance(item, cst.Call) and isinstance(item.func, cst.Attribute) and item.func.attr.value in _ITEMS:
-            item = item.func.value
-        else:
-            return item
+    while (holder := item.value if isinstance(item, cst.Subscript) else called_on(item, *_ITEMS)) is not None:
+        item = holder
+    return item
 
 
 def _is_read_by_dcp(origin: Origin) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import is_label, is_self
+from codemods.reading.enclosing import call_by, enclosing, is_label, is_self
 from codemods.reading.optimizers import is_named_optimizer, is_optimizer
 from codemods.reading.places import bound, place
+from codemods.reading.shapes import alone
 from codemods.reading.words import last_name, words
 from codemods.tables.optimizers import NOT_ONE
 
@@ -73,9 +74,9 @@ class Step:
     @property
     def statement(self) -> cst.SimpleStatementLine | None:
         """The statement that it is all of; None inside of a longer line."""
-        small = self.file.parent(self.call)
-        line = self.file.parent(small) if isinstance(small, (cst.Expr, cst.Assign)) else None
-        return line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        line = enclosing(self.file, self.call, cst.SimpleStatementLine)
+        small = alone(line)
+        return line if isinstance(small, (cst.Expr, cst.Assign)) and small is self.file.parent(self.call) else None
 
     def trains(self, model: Trained) -> bool:
         """Whether its optimizer is not seen to be made of other models."""
@@ -111,8 +112,8 @@ class Step:
 def optimizer_steps(ctx: Context) -> Iterator[Step]:
     """All of the program, schedulers left out."""
     for where, attribute in ctx.attributes("step"):
-        call = where.parent(attribute)
-        if not isinstance(call, cst.Call) or call.func is not attribute:
+        call = call_by(attribute, where)
+        if call is None:
             continue
         if call.args and _is_scaler(where, attribute.value):
             yield Step(where, call, call.args[0].value)

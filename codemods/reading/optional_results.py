@@ -12,6 +12,7 @@ from codemods.reading.choices import written
 from codemods.reading.enclosing import contains, is_self
 from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.negation import negated
+from codemods.reading.shapes import alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,7 @@ def only_result(
         return None
     *above, last = function.body.body
     returned = _returned([last])
-    lines = [line.body[0] for line in above if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1]
-    named = [each.value for each in lines if isinstance(each, cst.Assign)]
+    named = [each.value for each in map(alone, above) if isinstance(each, cst.Assign)]
     if returned is None or returned.value is None or len(named) < len(above):
         return None
     bound = ctx.bound(returned.value) if isinstance(returned.value, cst.Name) else None
@@ -143,9 +143,8 @@ def _choice(
 def _returned(block: Sequence[cst.CSTNode]) -> cst.Return | None:
     """The statement that a block is."""
     line = block[0] if len(block) == 1 else None
-    if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
-        line = line.body[0]
-    return line if isinstance(line, cst.Return) else None
+    small = alone(line) or line
+    return small if isinstance(small, cst.Return) else None
 
 
 def _is_none(value: cst.BaseExpression | None) -> bool:

@@ -12,6 +12,7 @@ from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parts import NO_MODELS
 from codemods.reading.places import bound
 from codemods.reading.plain_objects import is_plain_class
+from codemods.reading.shapes import called_on
 from codemods.reading.words import words
 
 _HOOKS = ("_register_state_dict_hook", "_register_state_dict_post_hook", "register_state_dict_post_hook")
@@ -64,11 +65,7 @@ def _stores(function: cst.CSTNode, ctx: Context) -> bool:
     """`destination[key] = value`, and `destination.update(...)`."""
     return any(
         (isinstance(node, cst.AssignTarget) and _is_new(node.target, ctx))
-        or (
-            isinstance(node, cst.Call)
-            and isinstance(node.func, cst.Attribute)
-            and node.func.attr.value in {"update", "setdefault"}
-        )
+        or called_on(node, "update", "setdefault") is not None
         for node in ctx.inside(function)
     )
 

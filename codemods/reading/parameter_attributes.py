@@ -12,8 +12,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.enclosing import call_by
 from codemods.reading.model_parameters import READERS, parameter_of
 from codemods.reading.program import others
+from codemods.reading.shapes import called_on, is_call_to
+from codemods.reading.words import is_name
 
 _TENSORS = frozenset({"weight", "bias"})
 WORDS = (*READERS, "Parameter", *sorted(_TENSORS))
@@ -46,21 +49,16 @@ def are_set(ctx: Context) -> bool:
 
 def are_replaced_later(ctx: Context) -> bool:
     """Whether the program moves or casts an FSDP model: FSDP1 kept the parameters then, and FSDP2 makes new ones."""
-    return any(
-        isinstance(call := where.parent(node), cst.Call)
-        and call.func is node
-        and ModelKind.FSDP in where.kinds(node.value)
-        for where, node in ctx.attributes(*_REPLACING)
-    )
+    calls = ((where, node) for where, node in ctx.attributes(*_REPLACING) if call_by(node, where) is not None)
+    return any(ModelKind.FSDP in where.kinds(node.value) for where, node in calls)
 
 
 def asks(ctx: Context, name: str) -> Iterator[cst.Call]:
     """`getattr(p, "name", False)`, `hasattr(p, "name")`."""
     for call in ctx.nodes(cst.Call):
-        if isinstance(call.func, cst.Name) and call.func.value in {"getattr", "hasattr"} and len(call.args) > 1:
-            asked = call.args[1].value
-            if isinstance(asked, cst.SimpleString) and asked.evaluated_value == name:
-                yield call
+        asked = call.args[1].value if is_call_to(call, "getattr", "hasattr") and len(call.args) > 1 else None
+        if isinstance(asked, cst.SimpleString) and asked.evaluated_value == name:
+            yield call
 
 
 def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str]]:
@@ -90,10 +88,9 @@ def _is_turn(name: cst.Name, ctx: Context) -> bool:
         if not isinstance(loop, cst.For):
             continue
         for call in ctx.inside(loop.iter):
-            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
-                turn = parameter_of(call, loop)
-                if isinstance(turn, cst.Name) and turn.value == name.value:
-                    return ModelKind.FSDP not in ctx.kinds(call.func.value)
+            model = called_on(call, *READERS)
+            if isinstance(call, cst.Call) and model is not None and is_name(parameter_of(call, loop), name.value):
+                return ModelKind.FSDP not in ctx.kinds(model)
     return False
 
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.places import bound
+from codemods.reading.shapes import key_of
 
 _GROUPS = "param_groups"
 _PARAMS = "params"
@@ -51,7 +52,7 @@ def given_to_optimizer(group: cst.CSTNode, ctx: Context) -> Iterator[tuple[Conte
 
 def is_group(node: cst.CSTNode) -> bool:
     """`group["params"]`."""
-    return isinstance(node, cst.Subscript) and _key(node) == _PARAMS
+    return isinstance(node, cst.Subscript) and key_of(node) == _PARAMS
 
 
 def makers(optimizer: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> Iterator[tuple[Context, cst.Call]]:
@@ -97,12 +98,6 @@ def _read(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """`optimizer` of `optimizer.param_groups`."""
     if isinstance(node, cst.Attribute) and node.attr.value == _GROUPS:
         yield node.value
-
-
-def _key(subscript: cst.Subscript) -> str | bytes | None:
-    index = subscript.slice[0].slice if len(subscript.slice) == 1 else None
-    key = index.value if isinstance(index, cst.Index) else None
-    return key.evaluated_value if isinstance(key, cst.SimpleString) else None
 
 
 def _name_of(made: cst.CSTNode, ctx: Context) -> str:

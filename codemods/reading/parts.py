@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.shapes import parameter_names
 
 from .enclosing import contains, enclosing, is_self
 from .manual import is_constructor
@@ -47,7 +48,7 @@ def are_given_apart(ctx: Context, call: cst.Call, other: cst.Call) -> bool:
         return False
     places = {wrapped_place(ctx, each) or "" for each in (call, other)}
     names = {place.partition(".")[0] for place in places}
-    given = {param.name.value for param in (*function.params.params, *function.params.kwonly_params)} - {"self"}
+    given = set(parameter_names(function)) - {"self"}
     return len(names) == 2 and names <= given and bool(places & given)
 
 

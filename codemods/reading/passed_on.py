@@ -11,6 +11,8 @@ from typing import TypeVar
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import call_by
+from codemods.reading.shapes import only_target
 
 T = TypeVar("T")
 Calls = list[tuple[Context, cst.Call]]
@@ -53,10 +55,8 @@ def _of_table(ctx: Context, entry: cst.DictElement, seen: Seen) -> Calls | None:
     """`WRAPPERS = {"fsdp": FSDP}`, used as `WRAPPERS[name](model)` or `WRAPPERS.get(name)(model)`."""
     table = ctx.parent(entry)
     statement = ctx.parent(table) if table is not None else None
-    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
-        return None
-    name = statement.targets[0].target
-    if not isinstance(name, cst.Name):
+    name = only_target(statement)
+    if not isinstance(statement, cst.Assign) or not isinstance(name, cst.Name):
         return None
     if isinstance(ctx.scope(statement), cst.Module) and ctx.mentions_elsewhere(name.value):
         return None
@@ -69,8 +69,8 @@ def _of_look_up(ctx: Context, use: cst.Name, seen: Seen) -> Calls | None:
         return calls_of(ctx, holder, seen)
     if isinstance(holder, cst.ComparisonTarget):
         return []  # `name in WRAPPERS`
-    call = ctx.parent(holder) if isinstance(holder, cst.Attribute) else None
-    if not isinstance(holder, cst.Attribute) or not isinstance(call, cst.Call) or call.func is not holder:
+    call = call_by(holder, ctx)
+    if not isinstance(holder, cst.Attribute) or call is None:
         return None
     if holder.attr.value == "keys":
         return []

@@ -9,7 +9,9 @@ import libcst as cst
 from codemods.api import Context, Fix, Import
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either, quoted_argument
+from codemods.reading.defaults import parameter_named
 from codemods.reading.enclosing import enclosing, ifs_around, is_self
+from codemods.reading.shapes import class_test
 from codemods.tables.names import WRAPPER
 
 _NO_MODULES = frozenset({"abc.ABC", "object", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol"})
@@ -45,9 +47,8 @@ def _annotation(ctx: Context, node: cst.BaseExpression) -> list[cst.BaseExpressi
     function = ctx.scope(node)
     if not isinstance(function, cst.FunctionDef) or not isinstance(node, cst.Name):
         return []
-    parameters = (*function.params.params, *function.params.kwonly_params)
-    named = [each for each in parameters if each.name.value == node.value and each.annotation is not None]
-    return [each.annotation.annotation for each in named if each.annotation is not None]
+    param = parameter_named(node, function)
+    return [param.annotation.annotation] if param is not None and param.annotation is not None else []
 
 
 def is_plain_class(ctx: Context, owner: cst.ClassDef, depth: int = _DEPTH) -> bool:
@@ -67,10 +68,9 @@ def _is_plain_base(ctx: Context, base: cst.BaseExpression, depth: int) -> bool:
 def _is_asked_for(ctx: Context, node: cst.BaseExpression) -> bool:
     """`if isinstance(model, nn.Module):` around it, or a test for FSDP."""
     for test in (each.test for each in ifs_around(ctx, node)):
-        if isinstance(test, cst.Call) and ctx.code(test.func) == "isinstance" and len(test.args) == 2:
-            asked, kind = (argument.value for argument in test.args)
-            if ctx.code(asked) == ctx.code(node):
-                return ctx.dotted(kind) == _MODULE or ctx.fsdp1(kind) == WRAPPER
+        asked, kind = class_test(test, ctx) or (None, test)
+        if asked is not None and ctx.code(asked) == ctx.code(node):
+            return ctx.dotted(kind) == _MODULE or ctx.fsdp1(kind) == WRAPPER
     return False
 
 

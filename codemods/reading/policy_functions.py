@@ -15,6 +15,7 @@ import libcst as cst
 from codemods.api import Context, Origin
 from codemods.reading.enclosing import call_given
 from codemods.reading.policies import CLASS_POLICIES, class_elements, policy_call
+from codemods.reading.shapes import parameter_names
 from codemods.reading.words import last_name
 
 _RECURSE, _NUMEL = "recurse", "nonwrapped_numel"
@@ -61,7 +62,7 @@ def _has_no_others(ctx: Context, or_mark: bool) -> bool:
     if uses(ctx, *_OTHERS):
         return False
     functions = [(where, node) for where in ctx.files(_NUMEL) for node in where.nodes(cst.FunctionDef)]
-    asked = [(where, node) for where, node in functions if _NUMEL in _parameters(node)]
+    asked = [(where, node) for where, node in functions if _NUMEL in parameter_names(node)]
     return all(_is_function_by_module(node, where, or_mark) for where, node in asked)
 
 
@@ -96,10 +97,6 @@ def uses(ctx: Context, *names: str) -> bool:
     )
 
 
-def _parameters(function: cst.FunctionDef) -> list[str]:
-    return [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
-
-
 def _counts(function: cst.FunctionDef | cst.Lambda, ctx: Context) -> bool:
     """Whether it reads the number of parameters; `del` does not."""
     inside = ctx.inside(function.body)
@@ -109,7 +106,7 @@ def _counts(function: cst.FunctionDef | cst.Lambda, ctx: Context) -> bool:
 
 def _always_looks_inside(function: cst.FunctionDef) -> bool:
     """Whether it answers True where `recurse` is."""
-    return _RECURSE in _parameters(function) and _answer(function.body.body) is True
+    return _RECURSE in parameter_names(function) and _answer(function.body.body) is True
 
 
 def _answer(statements: Iterable[cst.BaseStatement | cst.BaseSmallStatement]) -> bool | None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.enclosing import bound_once
 from codemods.reading.policies import CLASS_POLICIES, class_elements, isinstance_argument, policy_call, policy_classes
+from codemods.reading.shapes import alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +108,12 @@ def _tests_of(ctx: Context, element: cst.BaseExpression) -> tuple[str, ...]:
 
 def said_in_list(ctx: Context, element: cst.BaseExpression) -> cst.Call | None:
     """The policy that has a name for nothing but this element of a list of policies: it is said there."""
-    bound = ctx.bound(element) if isinstance(element, cst.Name) else None
-    if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
-        return None
-    made = bound[0][1]
-    assignment = ctx.parent(made)
+    made = bound_once(ctx, element)
+    assignment = ctx.parent(made) if isinstance(made, cst.Call) else None
     line = ctx.parent(assignment) if isinstance(assignment, cst.Assign) and len(assignment.targets) == 1 else None
-    if not isinstance(made, cst.Call) or not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1:
+    if not isinstance(made, cst.Call) or not isinstance(assignment, cst.Assign) or line is None or alone(line) is None:
         return None
-    block, uses = ctx.parent(line), ctx.uses(cst.ensure_type(assignment, cst.Assign))
+    block, uses = ctx.parent(line), ctx.uses(assignment)
     is_private = list(uses) == [element] and any(outer is block for outer in ctx.ancestors(element))
     return made if is_private and ctx.scope(made) is ctx.scope(element) else None
 

@@ -12,6 +12,7 @@ from codemods.reading.asked_classes import BLOCKS, LEAVES, blocks, has_left, sta
 from codemods.reading.layout import insertion
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import place, writes
+from codemods.reading.shapes import is_attribute
 from codemods.tables.leftovers import INTERNALS, OF_WRAPPER, STATIC
 
 _PREFIX = "fsdp-migrate "
@@ -158,10 +159,7 @@ def _fails_before(ctx: Context, block: cst.CSTNode) -> bool:
     asked = ctx.inside(owner.test) if isinstance(owner, cst.If) else ()
     if any(isinstance(node, cst.Name) and node.value in {"isinstance", "type"} for node in asked):
         return False
-    return any(
-        isinstance(node, cst.Attribute) and node.attr.value in _MISSING and ModelKind.FSDP in ctx.kinds(node.value)
-        for node in asked
-    )
+    return any(is_attribute(node, *_MISSING) and ModelKind.FSDP in ctx.kinds(node.value) for node in asked)
 
 
 def _earliest(ctx: Context, block: cst.CSTNode, statement: cst.CSTNode, name: str) -> cst.CSTNode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.shapes import parameter_names
 from codemods.reading.words import last_name, words
 
 
@@ -143,7 +144,7 @@ def _lets_go(call: cst.Call, argument: cst.Arg, ctx: Context, depth: int) -> boo
 
 
 def _keeps_nothing(ctx: Context, function: cst.FunctionDef, call: cst.Call, argument: cst.Arg, depth: int) -> bool:
-    params = [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
+    params = parameter_names(function)
     params = params[1:] if params[:1] in (["self"], ["cls"]) else params
     index = call.args.index(argument)
     if any(each.star for each in call.args) or (argument.keyword is None and index >= len(params)):

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Finding, Level, finding
+from codemods.api import Context, Edit, Fix, Level, left
 from codemods.reading.layout import lines_below
 from codemods.reading.places import base, bound, place
 from codemods.reading.wrapped import is_on_another_way, looped_over, wrapped_module, wrapped_place
 
 WORDS = ("fully_shard",)
+IN_ONE_LOOP = "the model is sharded in the same loop as its units"
 
 
 def is_fully_shard(ctx: Context, callee: cst.BaseExpression) -> bool:
@@ -153,6 +154,11 @@ def _is_part(where: str | None, loop: cst.For | None, model: str) -> bool:
     return where is None or where.startswith(f"{model}.") or (where == model and loop is not None)
 
 
+def rootless(code: str, ctx: Context, why: str, hint: str) -> Iterator[Fix]:
+    """What is left to a person of the calls to which no call for the whole model belongs."""
+    return (cannot(code, ctx, call, why, hint) for call in loops_without_root(ctx))
+
+
 def loops_without_root(ctx: Context) -> list[cst.Call]:
     """Calls for a part of something, in a loop most often, to which no call for the whole model belongs."""
     found = shardings(ctx)
@@ -220,6 +226,6 @@ def _place(ctx: Context, call: cst.Call) -> tuple[str | None, cst.For | None]:
     return found, innermost
 
 
-def cannot(code: str, ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:
+def cannot(code: str, ctx: Context, call: cst.Call, why: str, hint: str) -> Fix:
     """What is left to a person of an upgrade."""
-    return finding(code, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)
+    return left(code, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import upward
+from codemods.reading.enclosing import named, upward
 from codemods.reading.words import last_name, words
 
 _SHOWS = frozenset({"print", "log", "info", "debug", "warning", "logging"})
@@ -46,8 +46,7 @@ def _is_name_shown(target: cst.BaseExpression, ctx: Context, seen: frozenset[str
     if target.value in seen:
         return True
     known = seen | {target.value}
-    named = (n for n in ctx.inside(scope) if isinstance(n, cst.Name) and n.value == target.value)
-    uses = [n for n in named if not _is_bound(n, ctx)]
+    uses = [each for each in named(ctx, scope, target.value) if not _is_bound(each, ctx)]
     return bool(uses) and all(is_only_shown(use, ctx, known) for use in uses)
 
 

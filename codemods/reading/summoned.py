@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.enclosing import contains, enclosing, is_label
+from codemods.reading.enclosing import call_given, contains, enclosing, is_label
 from codemods.reading.forwards import reads_after_forward
+from codemods.reading.shapes import is_attribute
 from codemods.tables.names import SUMMON
 from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, QUIET_FUNCTIONS, READS
 
@@ -80,12 +81,8 @@ def is_looked_into(block: cst.With, ctx: Context) -> bool:
     return (
         all(isinstance(each, cst.Call) for each in entered)
         and all(_summons_as_always(each, ctx) for each in entered if summons(each, ctx))
-        and all(_is_harmless(each, ctx) or _walks(each) for each in calls)
+        and all(_is_harmless(each, ctx) or is_attribute(each.func, *_WALKS) for each in calls)
     )
-
-
-def _walks(call: cst.Call) -> bool:
-    return isinstance(call.func, cst.Attribute) and call.func.attr.value in _WALKS
 
 
 def _is_true(value: cst.BaseExpression | None, ctx: Context) -> bool:
@@ -240,8 +237,8 @@ def _is_only_looked_at(value: cst.CSTNode, ctx: Context) -> bool:
     holder = ctx.parent(value)
     if isinstance(holder, (cst.BinaryOperation, cst.Comparison, cst.ComparisonTarget)):
         return True
-    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    if not isinstance(call, cst.Call):
+    call = call_given(value, ctx)
+    if call is None:
         return False
     function = ctx.dotted(call.func) or ""
     if function.startswith("torch."):

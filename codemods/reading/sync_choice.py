@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing
+from codemods.reading.shapes import only_target
 from codemods.reading.unsynced import is_backward
 
 _LINES = (cst.SimpleStatementLine,)
@@ -47,10 +48,10 @@ def sync_choice(attribute: cst.Attribute, ctx: Context) -> SyncChoice | None:
         block = ctx.parent(holder)
         is_entered = is_called and isinstance(block, cst.With)
         return SyncChoice(cst.ensure_type(block, cst.With), holder, test, accumulates) if is_entered else None
-    if not isinstance(holder, cst.Assign) or len(holder.targets) != 1:
+    name = only_target(holder)
+    if not isinstance(holder, cst.Assign) or not isinstance(name, cst.Name):
         return None
-    name = holder.targets[0].target
-    return _by_name(name, holder, test, accumulates, is_called, ctx) if isinstance(name, cst.Name) else None
+    return _by_name(name, holder, test, accumulates, is_called, ctx)
 
 
 def _by_name(

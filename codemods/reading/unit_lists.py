@@ -7,6 +7,7 @@ from collections.abc import Collection
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.reading.shapes import only_target
 
 from .enclosing import call_given, contains, enclosing, is_self
 from .makeup import Makeup
@@ -127,10 +128,7 @@ def _attribute(ctx: Context, made: cst.Call) -> cst.Attribute | None:
     modules = call_given(holder, ctx)
     if modules is None or not _is_list(ctx, modules):
         return None
-    assign = ctx.parent(modules)
-    if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
-        return None
-    target = assign.targets[0].target
+    target = only_target(ctx.parent(modules))
     return target if isinstance(target, cst.Attribute) else None
 
 

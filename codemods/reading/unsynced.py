@@ -17,7 +17,8 @@ from codemods.reading.enclosing import upward
 from codemods.reading.facts import NOTHING, Facts
 from codemods.reading.onward import Way
 from codemods.reading.program import others
-from codemods.reading.words import last_name, words
+from codemods.reading.shapes import front
+from codemods.reading.words import is_name, last_name, words
 from codemods.tables.optimizers import BOUND
 
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
@@ -159,10 +160,7 @@ def _is_known(model: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
     """Whether the model's text means the same model beside the call."""
     if ctx.same_meaning(model, call):
         return True
-    owner = model
-    while isinstance(owner, cst.Attribute):
-        owner = owner.value
-    is_self = isinstance(owner, cst.Name) and owner.value == "self" and owner is not model
+    is_self = isinstance(model, cst.Attribute) and is_name(front(model), "self")
     return is_self and _class(model, ctx) is not None and _class(model, ctx) is _class(call, ctx)
 
 

@@ -10,6 +10,7 @@ from codemods.api import Context
 from codemods.reading.asked_classes import asking_for, classes_of
 from codemods.reading.ddp import is_ddps_class
 from codemods.reading.enclosing import contains, enclosing, upward
+from codemods.reading.shapes import class_test
 from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
 
@@ -131,6 +132,5 @@ def _asks_for_attribute(test: cst.BaseExpression) -> bool:
 
 
 def _asked(test: cst.BaseExpression, model: str, ctx: Context) -> cst.BaseExpression | None:
-    if not isinstance(test, cst.Call) or len(test.args) != 2 or ctx.code(test.func) != "isinstance":
-        return None
-    return test.args[1].value if ctx.code(test.args[0].value) == model else None
+    asked = class_test(test, ctx)
+    return asked[1] if asked is not None and ctx.code(asked[0]) == model else None

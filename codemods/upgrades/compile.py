@@ -57,7 +57,8 @@ import libcst as cst
 from codemods.api import Context, Fix, Level, Upgrade, finding
 from codemods.reading.layout import insertion
 from codemods.reading.places import place
-from codemods.reading.shardings import Sharding, Unit, cannot, loops_without_root, shardings
+from codemods.reading.shapes import called_on
+from codemods.reading.shardings import IN_ONE_LOOP, Sharding, Unit, cannot, rootless, shardings
 from codemods.reading.words import last_name
 
 CODE = "FM604"
@@ -68,8 +69,7 @@ _BY_HAND = "call compile() of each unit above its fully_shard"
 
 def edit(ctx: Context, choice: str) -> Iterator[Fix]:
     """One fix for each model."""
-    for call in loops_without_root(ctx):
-        yield Fix(findings=[cannot(CODE, ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
+    yield from rootless(CODE, ctx, IN_ONE_LOOP, _BY_HAND)
     for sharding in shardings(ctx):
         if not sharding.units or not all(_is_compiled(ctx, unit) for unit in sharding.units):
             yield _of_model(sharding)
@@ -79,7 +79,7 @@ def _of_model(sharding: Sharding) -> Fix:
     ctx, model = sharding.file, sharding.known_as
     why = _obstacle(sharding)
     if why:
-        return Fix(findings=[cannot(CODE, ctx, sharding.root, why, _BY_HAND)])
+        return cannot(CODE, ctx, sharding.root, why, _BY_HAND)
     edits = [insertion(ctx, unit.call, [f"{place(unit.call.args[0].value)}.compile()"]) for unit in sharding.units]
     message = f"the units of `{model}` are compiled, each by itself"
     late = next((call for call in ctx.calls(ctx.scope(sharding.root)) if _checkpoints_below(sharding, call)), None)
@@ -130,13 +130,8 @@ def _compiles(ctx: Context, call: cst.Call, sharding: Sharding) -> bool:
 def _is_compiled(ctx: Context, unit: Unit) -> bool:
     """Whether `unit.compile()` is called in the function already."""
     where = place(unit.call.args[0].value)
-    return any(
-        isinstance(call.func, cst.Attribute)
-        and call.func.attr.value == "compile"
-        and place(call.func.value) == where
-        and where is not None
-        for call in ctx.calls(ctx.scope(unit.call))
-    )
+    compiled = (called_on(call, "compile") for call in ctx.calls(ctx.scope(unit.call)))
+    return where is not None and any(model is not None and place(model) == where for model in compiled)
 
 
 def _checkpoints_below(sharding: Sharding, call: cst.Call) -> bool:

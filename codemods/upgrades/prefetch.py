@@ -57,7 +57,7 @@ import libcst as cst
 from codemods.api import FSDP_MODULE, Context, Fix, Import, Level, Upgrade, finding
 from codemods.reading.enclosing import names_around
 from codemods.reading.places import place
-from codemods.reading.shardings import Sharding, cannot, loops_without_root, shardings, tests_around
+from codemods.reading.shardings import IN_ONE_LOOP, Sharding, cannot, rootless, shardings, tests_around
 
 CODE = "FM602"
 
@@ -69,8 +69,7 @@ def edit(ctx: Context, choice: str) -> Iterator[Fix]:
     """One fix for each model; none where the program sets what is prefetched."""
     if ctx.mentions(*_METHODS):
         return
-    for call in loops_without_root(ctx):
-        yield Fix(findings=[cannot(CODE, ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
+    yield from rootless(CODE, ctx, IN_ONE_LOOP, _BY_HAND)
     for sharding in shardings(ctx):
         yield _of_model(sharding)
 
@@ -82,7 +81,7 @@ def _of_model(sharding: Sharding) -> Fix:
     ctx = sharding.file
     why = _obstacle(sharding)
     if why:
-        return Fix(findings=[cannot(CODE, ctx, sharding.root, why, _BY_HAND)])
+        return cannot(CODE, ctx, sharding.root, why, _BY_HAND)
     in_order = _list_of(sharding)
     taken = names_around(ctx, sharding.root)
     unit, following, units = (_free(name, taken) for name in ("unit", "following", "units"))

@@ -52,7 +52,8 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Origin, Upgrade, finding
 from codemods.reading.call_layout import call_with, quoted_argument
-from codemods.reading.shardings import Sharding, argument, cannot, loops_without_root, shardings
+from codemods.reading.shapes import called_on, is_call_to, key_of, keywords
+from codemods.reading.shardings import IN_ONE_LOOP, Sharding, argument, cannot, rootless, shardings
 
 CODE = "FM601"
 
@@ -62,8 +63,7 @@ _LITERALS = ("True", "False", "None")
 
 def edit(ctx: Context, ranks: str) -> Iterator[Fix]:
     """One fix for each model."""
-    for call in loops_without_root(ctx):
-        yield Fix(findings=[cannot(CODE, ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
+    yield from rootless(CODE, ctx, IN_ONE_LOOP, _BY_HAND)
     for sharding in shardings(ctx):
         yield from _of_model(sharding, ranks)
 
@@ -75,15 +75,13 @@ def _of_model(sharding: Sharding, ranks: str) -> Iterator[Fix]:
     ctx = sharding.file
     if not sharding.units:
         why = "no part of `{}` is sharded apart from it in this function: nothing is gathered again in backward"
-        yield Fix(
-            findings=[cannot(CODE, ctx, sharding.root, why.format(sharding.model), "shard each layer before the model")]
-        )
+        yield cannot(CODE, ctx, sharding.root, why.format(sharding.model), "shard each layer before the model")
         return
     calls = [unit.call for unit in sharding.units]
     unclear = next((call for call in calls if _is_chosen_elsewhere(ctx, call)), None)
     if unclear is not None:
         why = "whether a unit is resharded is decided at run time"
-        yield Fix(findings=[cannot(CODE, ctx, unclear, why, f"give {_NAME}={ranks} where the arguments are chosen")])
+        yield cannot(CODE, ctx, unclear, why, f"give {_NAME}={ranks} where the arguments are chosen")
         return
     edits = [each for call in calls if (each := _edit(ctx, call, ranks)) is not None]
     if edits:
@@ -161,9 +159,8 @@ def _of_display(origin: Origin) -> Entries | None:
             else:
                 return None
         return found
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict":
-        if all(each.keyword is not None for each in node.args):
-            return {each.keyword.value: ((origin.file, each.value),) for each in node.args if each.keyword is not None}
+    if is_call_to(node, "dict") and all(each.keyword is not None for each in node.args):
+        return {name: ((origin.file, value),) for name, value in keywords(node.args).items()}
     return None
 
 
@@ -174,18 +171,12 @@ def _added(ctx: Context, origins: Sequence[Origin]) -> Iterator[Entries | None]:
         for assign in file.nodes(cst.Assign):
             for target in (each.target for each in assign.targets):
                 if isinstance(target, cst.Subscript) and _is_one_of(file, target.value, made):
-                    key = _plain_key(target)
+                    key = key_of(target)
                     yield {key: ((file, assign.value),)} if key is not None else None
         for call in file.nodes(cst.Call):
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ADDS:
-                if _is_one_of(file, call.func.value, made):
-                    yield None
-
-
-def _plain_key(target: cst.Subscript) -> str | None:
-    index = target.slice[0].slice
-    key = index.value if isinstance(index, cst.Index) else None
-    return str(key.evaluated_value) if isinstance(key, cst.SimpleString) else None
+            changed = called_on(call, *_ADDS)
+            if changed is not None and _is_one_of(file, changed, made):
+                yield None
 
 
 def _is_one_of(file: Context, node: cst.BaseExpression, made: set[int]) -> bool:

@@ -51,6 +51,14 @@ def read_source(path: Path) -> Source:
     return source_of(path, _read_bytes(path))
 
 
+def text_or_nothing(path: Path) -> str:
+    """What a file says, as far as it is UTF-8; nothing where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def source_of(path: Path, data: bytes) -> Source:
     """What `data` says when it is read as the file `path`. Raises `UnreadableError`."""
     if b"\0" in data:

@@ -8,10 +8,10 @@ attribute is not known either counts where its object is seen to be the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import libcst as cst
 
@@ -30,6 +30,9 @@ _ANY_NAME = ""
 
 Class = tuple[Tree, cst.ClassDef]
 Method = tuple[Tree, cst.FunctionDef | cst.ClassDef]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class _Is(Enum):
@@ -252,16 +255,22 @@ class Objects:
     def is_self(self, tree: Tree, expression: cst.BaseExpression) -> bool:
         return self.class_of_self(tree, expression) is not None
 
-    def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Sequence[Part | Method]:
-        """What the nearest of a class and its bases defines."""
-        key = owner, name
-        if key not in self._found_in:
-            lineage, is_whole = self._values.solver.is_whole(lambda: [(tree, owner), *self.bases(tree, owner)])
-            found = next(filter(None, (list(self._defined(where, klass, name)) for where, klass in lineage)), [])
+    def _kept(self, known: dict[K, V], key: K, find: Callable[[], V]) -> V:
+        """What is known under a key. What is found for it stays only where nothing of it can still change."""
+        if key not in known:
+            found, is_whole = self._values.solver.is_whole(find)
             if not is_whole:
                 return found
-            self._found_in[key] = found
-        return self._found_in[key]
+            known[key] = found
+        return known[key]
+
+    def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Sequence[Part | Method]:
+        """What the nearest of a class and its bases defines."""
+        return self._kept(self._found_in, (owner, name), lambda: self._find_of_class(tree, owner, name))
+
+    def _find_of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Sequence[Part | Method]:
+        lineage = [(tree, owner), *self.bases(tree, owner)]
+        return next(filter(None, (list(self._defined(where, klass, name)) for where, klass in lineage)), [])
 
     def _defined(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
         """A method, what a property gives, or a class within the class."""
@@ -275,12 +284,7 @@ class Objects:
 
     def heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The classes that inherit from one: `self` of its methods can be an object of any of them."""
-        if owner not in self._heirs:
-            found, is_whole = self._values.solver.is_whole(lambda: self._find_heirs(tree, owner))
-            if not is_whole:
-                return found
-            self._heirs[owner] = found
-        return self._heirs[owner]
+        return self._kept(self._heirs, owner, lambda: self._find_heirs(tree, owner))
 
     def _find_heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         above = {owner, *(base for _, base in self.bases(tree, owner))}
@@ -307,15 +311,13 @@ class Objects:
 
     def _inherited_fields(self, tree: Tree, owner: cst.ClassDef) -> Mapping[str, Sequence[Part | None]]:
         """Those of a class and its bases by name, in the order in which its generated constructor takes them."""
-        if owner in self._fields_of:
-            return self._fields_of[owner]
-        bases, is_whole = self._values.solver.is_whole(lambda: self.bases(tree, owner))
+        return self._kept(self._fields_of, owner, lambda: self._find_inherited_fields(tree, owner))
+
+    def _find_inherited_fields(self, tree: Tree, owner: cst.ClassDef) -> Mapping[str, Sequence[Part | None]]:
         found: dict[str, list[Part | None]] = defaultdict(list)
-        for where, klass in (*reversed(bases), (tree, owner)):
+        for where, klass in (*reversed(self.bases(tree, owner)), (tree, owner)):
             for name, part in _fields_of(where, klass):
                 found[name].append(part)
-        if is_whole:
-            self._fields_of[owner] = found
         return found
 
     def element(self, tree: Tree, call: cst.Call, index: int) -> Iterator[cst.BaseExpression]:
@@ -330,12 +332,7 @@ class Objects:
     def _candidates(self, seen: Seen, name: str) -> list[AttributeStore]:
         """The stores that can be for an attribute of this name."""
         key = (name, self._values.level, seen.is_unknown, seen.classes)
-        if key not in self._setting:
-            found, is_whole = self._values.solver.is_whole(lambda: list(self._find_candidates(seen, name)))
-            if not is_whole:
-                return found
-            self._setting[key] = found
-        return self._setting[key]
+        return self._kept(self._setting, key, lambda: list(self._find_candidates(seen, name)))
 
     def _find_candidates(self, seen: Seen, name: str) -> Iterator[AttributeStore]:
         trees = [where for klass in seen.classes for where, _ in (*self.family(*klass), *self.beside(*klass))]
@@ -350,13 +347,7 @@ class Objects:
 
     def _computed_in(self, tree: Tree) -> list[tuple[AttributeStore, set[str] | None]]:
         """The stores of a file under computed names, with these; None: any, and what is stored is a model."""
-        key = (tree, self._values.level)
-        if key not in self._unnamed:
-            found, is_whole = self._values.solver.is_whole(lambda: list(self._find_computed(tree)))
-            if not is_whole:
-                return found
-            self._unnamed[key] = found
-        return self._unnamed[key]
+        return self._kept(self._unnamed, (tree, self._values.level), lambda: list(self._find_computed(tree)))
 
     def _find_computed(self, tree: Tree) -> Iterator[tuple[AttributeStore, set[str] | None]]:
         for store in self._stores_of(tree).get(None, ()):
@@ -401,14 +392,11 @@ class Objects:
     def names(self, tree: Tree, key: cst.BaseExpression) -> set[str] | None:
         """The texts that an expression can be; None: any."""
         values = self._values
-        if (key, values.level) in self._computed:
-            return self._computed[key, values.level]
-        found, is_whole = values.solver.is_whole(
-            lambda: values.test(lambda: values.solver.decide(lambda: self._names_computed(tree, key), set()), set)
-        )
-        if is_whole:
-            self._computed[key, values.level] = found
-        return found
+
+        def find() -> set[str] | None:
+            return values.test(lambda: values.solver.decide(lambda: self._names_computed(tree, key), set()), set)
+
+        return self._kept(self._computed, (key, values.level), find)
 
     def _names_computed(self, tree: Tree, key: cst.BaseExpression) -> set[str] | None:
         made = [origin.node for origin in self._values.origins(tree, key)]
@@ -439,12 +427,7 @@ class Objects:
 
     def family(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """A class, the program's classes it inherits from, and those that inherit from it."""
-        if owner in self._families:
-            return self._families[owner]
-        found, is_whole = self._values.solver.is_whole(lambda: self._find_family(tree, owner))
-        if is_whole:
-            self._families[owner] = found
-        return found
+        return self._kept(self._families, owner, lambda: self._find_family(tree, owner))
 
     def _find_family(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         found = [(tree, owner), *self.bases(tree, owner)]
@@ -463,12 +446,7 @@ class Objects:
 
     def beside(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The other classes that its heirs inherit from: `self` of a mixin is an object of those, too."""
-        if owner not in self._beside:
-            found, is_whole = self._values.solver.is_whole(lambda: list(self._find_beside(tree, owner)))
-            if not is_whole:
-                return found
-            self._beside[owner] = found
-        return self._beside[owner]
+        return self._kept(self._beside, owner, lambda: list(self._find_beside(tree, owner)))
 
     def _find_beside(self, tree: Tree, owner: cst.ClassDef) -> Iterator[Class]:
         known = [klass for _, klass in self.family(tree, owner)]

@@ -34,13 +34,7 @@ class Server:
     """One server process, which imports what `words` name. `start` raises OSError when it does not answer: then there
     is torchrun."""
 
-    def __init__(
-        self,
-        python: str,
-        env: Mapping[str, str],
-        words: str,
-        log: Path,
-    ) -> None:
+    def __init__(self, python: str, env: Mapping[str, str], words: str, log: Path) -> None:
         with log.open("w") as sink:
             self._process = subprocess.Popen(
                 [python, "-m", "fsdp_migrate.probe.server", words],

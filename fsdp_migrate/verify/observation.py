@@ -186,8 +186,8 @@ def merge(ranks: list[RankRecords]) -> Observation:
         errors=tuple(
             f"rank {rank.rank}: {r['type']} in {r['where']}: {r['message']}" for rank in ranks for r in rank.of("error")
         ),
-        outside=_paths(ranks, "outside", temporary=False),
-        written=(*_paths(ranks, "outside", temporary=False), *_paths(ranks, "outside", temporary=True)),
+        outside=_outside(ranks, temporary=False),
+        written=(*_outside(ranks, temporary=False), *_outside(ranks, temporary=True)),
         read_back=tuple(sorted({r["path"] for rank in ranks for r in rank.of("read_back")})),
         evaluated_before_step=_first_evaluation(lead),
         float8=_float8(ranks),
@@ -221,8 +221,8 @@ def _are_precomputed(filled: list[list[float | None]]) -> bool:
     return all(abs(each - 1.0) < _ROUNDING for each in largest)
 
 
-def _paths(ranks: list[RankRecords], kind: str, temporary: bool) -> tuple[str, ...]:
-    records = (r for rank in ranks for r in rank.of(kind))
+def _outside(ranks: list[RankRecords], temporary: bool) -> tuple[str, ...]:
+    records = (r for rank in ranks for r in rank.of("outside"))
     return tuple(sorted({r["path"] for r in records if r.get("temporary", False) is temporary}))
 
 

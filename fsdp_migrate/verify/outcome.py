@@ -171,11 +171,7 @@ def _lost_its_peer(message: str) -> bool:
 
 def _no_space(name: str, rank: int, watched: Watched) -> Failure:
     return Failure(
-        name,
-        f"rank {rank} could not write its records (disk full?)",
-        SPACE_HINT,
-        rank,
-        log=_tail(watched.log),
+        name, f"rank {rank} could not write its records (disk full?)", SPACE_HINT, rank, log=_tail(watched.log)
     )
 
 

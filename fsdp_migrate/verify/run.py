@@ -21,16 +21,7 @@ from fsdp_migrate.verify.kept import kept_runs
 from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.preflight import look, missing_program, objection
-from fsdp_migrate.verify.report import (
-    CheckRow,
-    Curves,
-    Failure,
-    Mark,
-    ParityReport,
-    Verdict,
-    verdict_of,
-    with_allowed,
-)
+from fsdp_migrate.verify.report import CheckRow, Curves, Failure, Mark, ParityReport, Verdict, verdict_of, with_allowed
 from fsdp_migrate.verify.request import CheckRequest, Init
 from fsdp_migrate.verify.resume import checkpoint_rows
 from fsdp_migrate.verify.runner import CouldNotRun, Plan, Progress, Runner, cannot_write
@@ -181,11 +172,7 @@ def wants_transplant(init: Init, original: Observation, rewritten: Observation) 
 
 def _no_report(request: CheckRequest, failure: Failure) -> ParityReport:
     return ParityReport(
-        Verdict.COULD_NOT_RUN,
-        failure.message,
-        failure=failure,
-        world_size=request.world_size,
-        device=request.device,
+        Verdict.COULD_NOT_RUN, failure.message, failure=failure, world_size=request.world_size, device=request.device
     )
 
 

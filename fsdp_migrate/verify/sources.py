@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from fsdp_migrate.project.source import text_or_nothing
+
 
 def program_files(root: Path, target: str, as_module: bool) -> list[Path]:
     """The target's file first, then what it imports, as far as plain import statements say. Unreadable files count as
@@ -35,7 +37,7 @@ def main_file(places: list[Path], name: str) -> Path | None:
 
 def mention(files: list[Path], words: tuple[str, ...]) -> bool:
     """Whether any of the files contains any of the words."""
-    return any(word in text for text in map(_text, files) for word in words)
+    return any(word in text for text in map(text_or_nothing, files) for word in words)
 
 
 _SPAWNS = frozenset({"spawn", "start_processes"})
@@ -104,13 +106,6 @@ def _module_file(places: list[Path], name: str) -> Path | None:
 
 def _tree(file: Path) -> ast.Module | None:
     try:
-        return ast.parse(_text(file))
+        return ast.parse(text_or_nothing(file))
     except (SyntaxError, ValueError):
         return None
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -101,11 +101,7 @@ def _signals_end_the_run() -> Iterator[None]:
 
 
 def _wait(
-    process: Process,
-    out: Path,
-    hang_timeout: float,
-    start_timeout: float,
-    progress: Progress | None,
+    process: Process, out: Path, hang_timeout: float, start_timeout: float, progress: Progress | None
 ) -> float | None:
     size, steps, since = 0, 0, time.monotonic()
     while process.poll() is None:

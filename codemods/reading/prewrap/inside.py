@@ -16,16 +16,7 @@ from .entering import entered, object_of
 from .keeping import passes_on
 
 _READS = frozenset(
-    [
-        *READERS,
-        "children",
-        "modules",
-        "named_children",
-        "named_modules",
-        "requires_grad_",
-        "train",
-        "eval",
-    ]
+    [*READERS, "children", "modules", "named_children", "named_modules", "requires_grad_", "train", "eval"]
 )
 """Methods of a model after which it shards as before."""
 _LOOKS = frozenset({"len", "isinstance", "type", "hasattr", "getattr", "print", "id"})

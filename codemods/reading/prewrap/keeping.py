@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.places import bound, place, writes
+from codemods.reading.shapes import is_attribute
 
 from .entering import classes
 
@@ -110,9 +111,5 @@ def are_ignored(ctx: Context, names: frozenset[str | None]) -> bool:
 
 def is_collecting(call: cst.CSTNode) -> bool:
     """`decay.append(p)`."""
-    return (
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in {"append", "extend", "add", "add_param_group"}
-        and bool(call.args)
-    )
+    methods = ("append", "extend", "add", "add_param_group")
+    return isinstance(call, cst.Call) and is_attribute(call.func, *methods) and bool(call.args)

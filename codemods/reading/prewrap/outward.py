@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.asked_classes import LEAVES
-from codemods.reading.enclosing import enclosing, upward
+from codemods.reading.asked_classes import leaves
+from codemods.reading.enclosing import call_by, enclosing, upward
 from codemods.reading.facts import combined
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_factory
 from codemods.reading.places import base, meets, place, reads
+from codemods.reading.shapes import alone, comparison, only_target
 from codemods.reading.wrapped import wrapped_place
 
 from .references import PrewrapReference, references_above
@@ -81,9 +82,8 @@ def _is_made_anew(holder: PrewrapReference, early: Early) -> bool:
 
 
 def _name_of(ctx: Context, call: cst.BaseExpression) -> str | None:
-    assignment = ctx.parent(call)
-    is_one = isinstance(assignment, cst.Assign) and len(assignment.targets) == 1
-    return place(assignment.targets[0].target) if isinstance(assignment, cst.Assign) and is_one else None
+    target = only_target(ctx.parent(call))
+    return place(target) if target is not None else None
 
 
 def _makes(statement: cst.CSTNode, name: str) -> bool:
@@ -95,9 +95,7 @@ def _makes(statement: cst.CSTNode, name: str) -> bool:
         return _block_makes(statement.body, name) and (
             _makes(rest, name) if isinstance(rest, cst.If) else _block_makes(rest.body, name)
         )
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return False
-    made = statement.body[0]
+    made = alone(statement)
     if not isinstance(made, cst.Assign) or [place(each.target) for each in made.targets] != [name]:
         return isinstance(made, cst.Raise)
     return not meets(reads(made.value), frozenset({name}))
@@ -130,10 +128,8 @@ def _fills_anew(step: Step) -> bool:
 def _calls_of_factory(ctx: Context, call: cst.Call) -> Iterator[cst.Call]:
     """`wrapper(model)`, for `wrapper = partial(FSDP, ...)`."""
     assignment = ctx.parent(call)
-    for use in ctx.uses(assignment) if isinstance(assignment, cst.Assign) else ():
-        parent = ctx.parent(use)
-        if isinstance(parent, cst.Call) and parent.func is use:
-            yield parent
+    uses = ctx.uses(assignment) if isinstance(assignment, cst.Assign) else ()
+    yield from filter(None, (call_by(use, ctx) for use in uses))
 
 
 def _early(step: Step, inner: tuple[Step, ...], depth: int) -> Iterator[Early]:
@@ -180,10 +176,11 @@ class ToldWays:
 
     def _value(self, test: cst.BaseExpression, call: cst.Call) -> bool | None:
         """What a part of a condition is in the run that a call starts; None where that is not seen."""
-        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-            target = test.comparisons[0]
-            equal, wanted = _EQUAL.get(type(target.operator)), _literal(self._ctx.code(target.comparator))
-            given = self._told(test.left, call) if equal is not None and wanted is not None else None
+        compared = comparison(test)
+        if compared is not None:
+            left, operator, right = compared
+            equal, wanted = _EQUAL.get(type(operator)), _literal(self._ctx.code(right))
+            given = self._told(left, call) if equal is not None and wanted is not None else None
             return None if given is None else (given == wanted) is equal
         told = self._told(test, call)
         return None if told is None else bool(told[0])
@@ -210,16 +207,10 @@ def on_the_way(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpres
             for statement in outer.body:
                 if statement is inner:
                     break
-                if isinstance(statement, cst.If) and statement.orelse is None and _leaves(statement.body):
+                if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
                     yield statement.test, False
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return
-
-
-def _leaves(body: cst.BaseSuite) -> bool:
-    last = body.body[-1]
-    small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
-    return isinstance(small, LEAVES)
 
 
 def _is_bound(node: cst.CSTNode, name: str) -> bool:

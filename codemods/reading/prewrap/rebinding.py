@@ -14,6 +14,7 @@ from codemods.reading.enclosing import names_around
 from codemods.reading.layout import statement_start
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.places import bound, meets, place, reads
+from codemods.reading.shapes import parameters
 from codemods.reading.wrapped import calls_above
 
 from .keeping import written_by
@@ -135,7 +136,7 @@ def _inside_of(step: Step, caller: cst.Call, optimizer: str) -> tuple[str, bool]
     function = step.file.scope(step.site)
     if not isinstance(function, cst.FunctionDef):
         return None
-    for parameter in (*function.params.params, *function.params.kwonly_params):
+    for parameter in parameters(function):
         for _, call, value in step.file.passed_to(step.site, parameter.name.value):
             if call is caller and place(value) == optimizer:
                 return parameter.name.value, parameter.default is not None

@@ -18,6 +18,7 @@ from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer
 from codemods.reading.places import base, bound, meets, place, reads, same, writes
 from codemods.reading.prewrap.inside import other_names, parameters_above
+from codemods.reading.shapes import is_attribute
 from codemods.reading.wrapped import calls_above, wrapped_module
 
 from .entering import aliases, entered
@@ -65,10 +66,7 @@ def _is_one_of_several(ctx: Context, site: cst.Call) -> bool:
 def _is_of_one_of_several(ctx: Context, optimizer: cst.Call) -> bool:
     """`[AdamW(net.parameters()) for net in nets]`."""
     readers = (node for node in ctx.inside(optimizer) if isinstance(node, cst.Call))
-    return any(
-        isinstance(each.func, cst.Attribute) and each.func.attr.value in READERS and _is_turn(ctx, each.func.value)
-        for each in readers
-    )
+    return any(is_attribute(each.func, *READERS) and _is_turn(ctx, each.func.value) for each in readers)
 
 
 def _is_turn(ctx: Context, node: cst.BaseExpression) -> bool:
@@ -155,17 +153,13 @@ def _made_inside(ctx: Context, other: cst.Call, model: str, depth: int) -> Itera
 def _built_in(ctx: Context, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[PrewrapReference]:
     """What one function builds from the parameters, and the optimizers that it builds from that."""
     calls = ctx.calls(function)
-    if depth == 1 and not any(map(_takes_parameters, calls)) and not any(is_optimizer(ctx, call) for call in calls):
+    if depth == 1 and not any(is_attribute(each.func, *READERS) or is_optimizer(ctx, each) for each in calls):
         return []
     found = [h for call in calls for model in sorted(places) for h in _holder(ctx, call, model, depth - 1)]
     kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(ctx, holder.call))
     known = {holder.call for holder in found if holder.is_optimizer}
     found += [PrewrapReference(call, True) for call in calls if call not in known and _is_made_of(ctx, call, kept)]
     return found
-
-
-def _takes_parameters(call: cst.Call) -> bool:
-    return isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS
 
 
 def _is_made_of(ctx: Context, call: cst.Call, kept: frozenset[str]) -> bool:

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import dedent, replace_head
 from codemods.reading.dcp_format import check, guard_of, models_of, reads
@@ -71,7 +71,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     except NotStatic as undecided:
         message = f"the checkpoint stays one file: {undecided}"
         hint = "let every rank call torch.distributed.checkpoint.save with a sharded state dict"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)])
+        return left(CODE, Level.MANUAL, ctx, call, message, hint)
 
 
 def _save(call: cst.Call, ctx: PlannedContext) -> Fix:

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.reading.arguments import by_parameter
 from codemods.reading.call_layout import argument_removal, renaming
 from codemods.reading.dcp_import import PACKAGES, dcp_import
@@ -88,7 +88,7 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
             start = ctx.span(argument.value)[0]
             edits.append(Edit(start, start, f"{name}="))
     message = f"{old} becomes {new}"
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
+    return rewritten(CODE, ctx, call, edits, message, imports)
 
 
 RULE = Rule(CODE, "dcp-functions", __doc__, nodes=(cst.Call,), fix=fix)

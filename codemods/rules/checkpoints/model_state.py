@@ -76,7 +76,6 @@ import libcst as cst
 from codemods.api import (
     SUPPORT,
     Context,
-    Edit,
     Finding,
     Fix,
     Import,
@@ -86,6 +85,8 @@ from codemods.api import (
     Raise,
     Rule,
     finding,
+    left,
+    replaced,
 )
 from codemods.plan import PlannedContext
 from codemods.reading.by_class import own_arguments, receiver
@@ -109,6 +110,7 @@ from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
+from codemods.reading.shapes import is_attribute
 from codemods.reading.state_dict_setting import (
     is_gathered,
     is_kept_at_run_time,
@@ -224,14 +226,12 @@ def _hands_over(call: cst.Call, ctx: Context) -> bool:
 def _deals_in_shards(function: cst.CSTNode, ctx: Context) -> bool:
     """Whether a function is written for FSDP2 already: it gathers DTensors itself."""
     calls = (node for node in ctx.inside(function) if isinstance(node, cst.Call))
-    return isinstance(function, cst.FunctionDef) and any(
-        isinstance(call.func, cst.Attribute) and call.func.attr.value == "full_tensor" for call in calls
-    )
+    return isinstance(function, cst.FunctionDef) and any(is_attribute(call.func, "full_tensor") for call in calls)
 
 
 def _is_in_ddp(model: cst.BaseExpression, ctx: Context) -> bool:
     """`model.module` of what is seen to be no FSDP model: `if isinstance(model, DDP):`."""
-    is_inner = isinstance(model, cst.Attribute) and model.attr.value == "module"
+    is_inner = is_attribute(model, "module")
     owner = model.value if is_inner and isinstance(model, cst.Attribute) else None
     return owner is not None and not ctx.kinds(owner) & {ModelKind.FSDP, ModelKind.UNKNOWN}
 
@@ -310,10 +310,8 @@ def _in_foreign(found: StateCall, context: cst.BaseExpression, ctx: PlannedConte
     model = ctx.code(found.model)
     message = f"{ctx.code(context)} is given the model, and may decide what {model}.{found.method} deals in"
     hint = "see what it does for FSDP1; where it is nothing, move the state dict out of it, and run again"
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, hint)],
-        raises=[Raise(found.call, CODE, message, found.model)],
-    )
+    stopped = Raise(found.call, CODE, message, found.model)
+    return left(CODE, Level.MANUAL, ctx, found.call, message, hint, [stopped])
 
 
 def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:
@@ -415,9 +413,7 @@ def _past_own_method(found: StateCall, is_full: bool, ctx: PlannedContext) -> Fi
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.given)]
     text = f"{nn.local}.Module.load_state_dict({', '.join(arguments)})"
     message = "load_state_dict becomes that of nn.Module, as FSDP1's wrapper went past the class's own"
-    return Fix(
-        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [nn]
-    )
+    return replaced(CODE, ctx, found.call, text, message, [nn])
 
 
 def _behind_evaluation(fix: Fix, found: StateCall, ctx: PlannedContext) -> Fix:
@@ -444,9 +440,7 @@ def _rewritten(found: StateCall, ctx: PlannedContext, function: str, state: str,
         arguments += f", options={imports[1].local}({options})"
     text = f"{imports[0].local}({arguments})"
     message = f"{found.method} becomes {function}"
-    return Fix(
-        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports
-    )
+    return replaced(CODE, ctx, found.call, text, message, imports)
 
 
 def _for_any_model(found: StateCall, ctx: PlannedContext) -> str:
@@ -470,11 +464,7 @@ def _through_support(found: StateCall, ctx: PlannedContext, name: str = "", more
     item = ctx.named(Import(SUPPORT, name), found.call)
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.given)]
     text = f"{item.local}({', '.join(arguments)}{more})"
-    return Fix(
-        edits=[Edit(*ctx.bare_span(found.call), text)],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {_said(name)}")],
-        imports=[item],
-    )
+    return replaced(CODE, ctx, found.call, text, f"{found.method} becomes {_said(name)}", [item])
 
 
 def _said(name: str) -> str:
@@ -509,12 +499,12 @@ def _on_one_rank(found: StateCall, held: frozenset[ModelKind], ctx: PlannedConte
 def _unseen(found: StateCall, ctx: Context) -> Fix | None:
     """In a file that does not deal in FSDP1 itself: most models there are plain, and one may be handed in unseen."""
     inner = found.model
-    owner = inner.value if isinstance(inner, cst.Attribute) and inner.attr.value == "module" else inner
+    owner = inner.value if is_attribute(inner, "module") else inner
     if _words(owner, ctx) & _OTHERS:
         return None
     message = "what this model is, is not seen: if an FSDP model comes here, the state dict is of sharded DTensors"
     hint = f"for an FSDP model, use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
-    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, message, hint)])
+    return left(CODE, Level.REVIEW, ctx, found.call, message, hint)
 
 
 def _words(owner: cst.BaseExpression, ctx: Context) -> set[str]:
@@ -526,7 +516,7 @@ def _words(owner: cst.BaseExpression, ctx: Context) -> set[str]:
 def _manual(found: StateCall, ctx: Context, reason: str) -> Fix:
     message = f"{ctx.code(found.model)}.{found.method} deals in sharded DTensors on an FSDP2 model: {reason}"
     hint = f"use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, hint)])
+    return left(CODE, Level.MANUAL, ctx, found.call, message, hint)
 
 
 RULE = Rule(CODE, "model-state-dict", __doc__, nodes=(cst.Call,), fix=fix, methods=("state_dict", "load_state_dict"))

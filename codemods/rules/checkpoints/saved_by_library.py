@@ -50,12 +50,13 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import upward
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.shapes import receiver
 from codemods.reading.state_dict_settings import context_of, settings
 from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
@@ -79,7 +80,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if not _takes_state(call, ctx):
         message = f"`{name}` reads the state dict of a sharded model itself: each rank's part of it"
         hint = "give it state_dict=get_model_state_dict(...) with full_state_dict=True, read on every rank"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)])
+        return left(CODE, Level.MANUAL, ctx, call, message, hint)
     model = _owner(call)
     imports: Sequence[Import]
     if ctx.kinds(model_around(model, ctx) or model) == {ModelKind.FSDP}:
@@ -105,7 +106,7 @@ def _takes_state(call: cst.Call, ctx: Context) -> bool:
     if any(argument.star for argument in call.args) or context_of(call, ctx) is not None:
         return False
     held = ctx.kinds(_owner(call))
-    if ModelKind.DDP in held or (ModelKind.UNKNOWN in held and _owner(call) is not _receiver(call)):
+    if ModelKind.DDP in held or (ModelKind.UNKNOWN in held and _owner(call) is not receiver(call)):
         return False
     return _holds(ctx, _TAKE_STATE) and not _holds(ctx, _TAKE_NONE)
 
@@ -114,13 +115,9 @@ def _holds(ctx: Context, names: Sequence[str]) -> bool:
     return any(next(iter(ctx.files(name)), None) is not None for name in names)
 
 
-def _receiver(call: cst.Call) -> cst.BaseExpression:
-    return cst.ensure_type(call.func, cst.Attribute).value
-
-
 def _owner(call: cst.Call) -> cst.BaseExpression:
     """The model of `model.save_pretrained` and of `model.module.save_pretrained`."""
-    owner = _receiver(call)
+    owner = receiver(call)
     return owner.value if isinstance(owner, cst.Attribute) and owner.attr.value == "module" else owner
 
 

@@ -57,7 +57,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Fix, Import, Level, Rule, finding
+from codemods.api import SUPPORT, Context, Fix, Import, Rule, rewritten
 from codemods.reading.call_layout import renaming
 from codemods.tables.state_dicts import DCP_READERS
 
@@ -69,7 +69,7 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
         return None
     item = ctx.named(Import(SUPPORT, "read_sharded"), call)
     message = f"load_sharded_optimizer_state_dict becomes {item.name}, a support function"
-    return Fix(renaming(ctx, call, item.local), [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+    return rewritten(CODE, ctx, call, renaming(ctx, call, item.local), message, [item])
 
 
 RULE = Rule(CODE, "sharded-optimizer-load", __doc__, nodes=(cst.Call,), fix=fix)

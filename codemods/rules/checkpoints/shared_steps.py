@@ -52,7 +52,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, ModelKind, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.arguments import by_parameter
 from codemods.reading.beside_fsdp2 import is_of_fsdp2
@@ -84,11 +84,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     item = ctx.named(Import(SUPPORT, "with_own_steps"), call)
     message = "the optimizer state gets a step for each parameter: FSDP1 saved one for a unit"
-    return Fix(
-        [Edit(*ctx.span(state), f"{item.local}({ctx.quote(state)})")],
-        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
-        [item],
-    )
+    return rewritten(CODE, ctx, call, [Edit(*ctx.span(state), f"{item.local}({ctx.quote(state)})")], message, [item])
 
 
 def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
@@ -102,10 +98,5 @@ def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
 
 
 RULE = Rule(
-    CODE,
-    "shared-steps",
-    __doc__,
-    nodes=(cst.Call,),
-    fix=fix,
-    functions=("set_optimizer_state_dict", "set_state_dict"),
+    CODE, "shared-steps", __doc__, nodes=(cst.Call,), fix=fix, functions=("set_optimizer_state_dict", "set_state_dict")
 )

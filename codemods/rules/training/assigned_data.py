@@ -47,7 +47,7 @@ import re
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.model_parameters import readings
 
@@ -88,17 +88,13 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     if isinstance(value, cst.Yield) and not value.lpar:
         written = f"({written})"
     message = f"`{param}.data` is written in place: FSDP2 does not see a tensor that is put in its stead"
-    return Fix(
-        [Edit(*ctx.span(statement), f"{ctx.quote(target.value)}.data.copy_({written})")],
-        [finding(CODE, Level.REWRITTEN, ctx, statement, message)],
-    )
+    change = Edit(*ctx.span(statement), f"{ctx.quote(target.value)}.data.copy_({written})")
+    return rewritten(CODE, ctx, statement, [change], message)
 
 
 def _stopped(statement: cst.Assign, param: cst.BaseExpression, ctx: Context, message: str, hint: str) -> Fix:
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, statement, message, hint)],
-        raises=[Raise(statement, CODE, message, param, _DTENSOR)],
-    )
+    stopped = Raise(statement, CODE, message, param, _DTENSOR)
+    return left(CODE, Level.MANUAL, ctx, statement, message, hint, [stopped])
 
 
 def _is_reshaped(value: cst.BaseExpression, param: str, ctx: Context) -> bool:

@@ -60,7 +60,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import append_argument
 from codemods.reading.forwards import is_without_grad, model_of_forward
@@ -175,7 +175,7 @@ def _around(node: cst.With | cst.FunctionDef, ctx: Context) -> Fix | None:
         trains_otherwise = _use_kept_casts(forwards, node, ctx)
         told = (Level.MANUAL, _NOT_WRITTEN, _HINT) if trains_otherwise else (Level.REVIEW, _MEMORY, _MEMORY_HINT)
         level, message, hint = told
-        return Fix(elsewhere=[(ctx, Fix(findings=[finding(CODE, level, ctx, context, message, hint)]))])
+        return Fix(elsewhere=[(ctx, left(CODE, level, ctx, context, message, hint))])
     return None
 
 
@@ -186,9 +186,7 @@ def _written(autocasts: Sequence[tuple[Context, cst.Call]]) -> Fix | None:
         return None
     return Fix(
         elsewhere=[
-            (where, Fix([change], [finding(CODE, Level.REWRITTEN, where, call, _WRITTEN)]))
-            for where, call, change in changes
-            if change.text
+            (where, rewritten(CODE, where, call, [change], _WRITTEN)) for where, call, change in changes if change.text
         ]
     )
 

@@ -61,7 +61,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import names_around
 from codemods.reading.handles import model_of_handles, started
@@ -180,7 +180,7 @@ def _rewritten(loop: cst.For, handles: _Handles, ctx: PlannedContext) -> Fix:
         if isinstance(name, cst.Name) and name.value in names:
             edits.append(Edit(*ctx.span(name), names[name.value]))
     message = "a loop over the flat parameters of handles becomes one over parameters"
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, loop, message)], imports)
+    return rewritten(CODE, ctx, loop, edits, message, imports)
 
 
 def _asked(choice: cst.If, ctx: Context) -> list[Edit]:

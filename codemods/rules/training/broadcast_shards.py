@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, ModelKind, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.process_groups import is_default
@@ -68,7 +68,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         imports.append(ctx.named(Import("torch.distributed.tensor", "DTensor"), value))
         piece = f"{piece} if isinstance({name}, {imports[0].local}) else {name}"
     message = f"what is broadcast of a sharded parameter is this rank's piece, `{value.value}.detach().to_local()`"
-    return Fix([Edit(*ctx.span(value), piece)], [finding(CODE, Level.REWRITTEN, ctx, value, message)], imports)
+    return rewritten(CODE, ctx, value, [Edit(*ctx.span(value), piece)], message, imports)
 
 
 _BROADCAST = "torch.distributed.broadcast"

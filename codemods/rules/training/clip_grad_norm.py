@@ -50,7 +50,7 @@ from collections.abc import Set
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, left, replaced, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either, quoted_argument, text_literal
 from codemods.reading.clipping import (
@@ -70,6 +70,7 @@ from codemods.reading.left_out import ignores_parameters
 from codemods.reading.model_parameters import READERS
 from codemods.reading.program import defines_method, sets_attribute
 from codemods.reading.resharding import reshards
+from codemods.reading.shapes import called_on
 from codemods.tables.names import WRAPPER
 
 CODE = "FM202"
@@ -121,7 +122,7 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
     call, text = ctx.parent(method), ctx.code(model)
     if ModelKind.FSDP not in held and not _is_called_as_fsdp1s(call, ctx):
         message = f"cannot tell whether `{text}` is an FSDP model"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, method, message, _HINT)])
+        return left(CODE, Level.MANUAL, ctx, method, message, _HINT)
     if not isinstance(call, cst.Call) or call.func is not method:
         return _kept_for_later(method, ctx)
     start, end = ctx.bare_span(call)
@@ -155,7 +156,7 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
         level = Level.REVIEW if ignores_only_frozen(ctx, model) else Level.MANUAL
         ignored = finding(CODE, level, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)
         return Fix(edits, [ignored], imports)
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, method, message)], imports)
+    return rewritten(CODE, ctx, method, edits, message, imports)
 
 
 def _but_for_others(model: cst.BaseExpression, call: cst.Call, text: str, ctx: PlannedContext) -> str:
@@ -170,8 +171,7 @@ def _kept_for_later(method: cst.Attribute, ctx: PlannedContext) -> Fix:
     partial = ctx.named(Import("functools", "partial"), method)
     text = f"{partial.local}({item.local}, list({ctx.quote(method.value)}.parameters()))"
     message = f"{_FUNCTION} becomes {item.name}, a support function"
-    told = finding(CODE, Level.REWRITTEN, ctx, method, message)
-    return Fix([Edit(*ctx.bare_span(method), text)], [told], [item, partial])
+    return replaced(CODE, ctx, method, text, message, [item, partial])
 
 
 def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
@@ -190,10 +190,7 @@ def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
 def _is_given_parameters(call: cst.CSTNode | None) -> bool:
     first = call.args[0].value if isinstance(call, cst.Call) and call.args else None
     sides = (first.body, first.orelse) if isinstance(first, cst.IfExp) else (first,)
-    return any(
-        isinstance(side, cst.Call) and isinstance(side.func, cst.Attribute) and side.func.attr.value in READERS
-        for side in sides
-    )
+    return any(called_on(side, *READERS) is not None for side in sides)
 
 
 RULE = Rule(CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), fix=fix, methods=(_FUNCTION,))

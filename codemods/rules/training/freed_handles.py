@@ -57,10 +57,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.layout import comments_in, removal
+from codemods.reading.layout import choice_around, comments_in, removal
 from codemods.reading.negation import conjuncts
+from codemods.reading.shapes import alone, only_target
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import OF_WRAPPER
 
@@ -75,14 +76,16 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     expression = ctx.parent(call)
     line = ctx.parent(expression) if isinstance(expression, cst.Expr) else None
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+    if not isinstance(line, cst.SimpleStatementLine) or alone(line) is None:
         return None
     if (ctx.fsdp1(call.func) or "").rpartition(".")[2] != "_reshard":
         return None
     unit, handles, frees = (argument.value for argument in call.args)
     served = [_served(each, line, ctx) for each in (frees, handles)]  # frees may be made of the handles
     serves = [each for each in served if each is not None]
-    values = [given if made is None else _value(made) for given, made in zip((frees, handles), served, strict=True)]
+    values = [
+        given if made is None else _assign(made).value for given, made in zip((frees, handles), served, strict=True)
+    ]
     if not _is_true(values[0]) or not _is_handles(values[1], unit, ctx) or not _serve_alone(serves, line, ctx):
         return None
     test = _needless_test(line, unit, ctx)
@@ -91,7 +94,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     gone = [removal(ctx, each) for each in serves]
     text = f"{ctx.quote(unit)}.reshard()"
     change = Edit(*ctx.span(call), text) if test is None else _instead_of(test, text, ctx)
-    return Fix([*gone, change], [finding(CODE, Level.REWRITTEN, ctx, call, _BECOMES)])
+    return rewritten(CODE, ctx, call, [*gone, change], _BECOMES)
 
 
 def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatementLine | None:
@@ -101,15 +104,10 @@ def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Conte
     for above in lines:
         if above is line:
             break
-        made = above.body[0] if isinstance(above, cst.SimpleStatementLine) and len(above.body) == 1 else None
-        if isinstance(made, cst.Assign) and len(made.targets) == 1:
-            if is_name(made.targets[0].target, cst.ensure_type(value, cst.Name).value):
-                return cst.ensure_type(above, cst.SimpleStatementLine)
+        target = only_target(alone(above))
+        if target is not None and is_name(target, cst.ensure_type(value, cst.Name).value):
+            return cst.ensure_type(above, cst.SimpleStatementLine)
     return None
-
-
-def _value(line: cst.SimpleStatementLine) -> cst.BaseExpression:
-    return cst.ensure_type(line.body[0], cst.Assign).value
 
 
 def _is_true(value: cst.BaseExpression) -> bool:
@@ -144,11 +142,9 @@ def _instead_of(test: cst.If, text: str, ctx: Context) -> Edit:
 
 def _needless_test(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> cst.If | None:
     """`if unit._has_params and unit.sharding_strategy is not ShardingStrategy.NO_SHARD:` around this line alone."""
-    block = ctx.parent(line)
-    choice = ctx.parent(block) if isinstance(block, cst.IndentedBlock) and len(block.body) == 1 else None
-    if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
-        return None
-    return choice if all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test)) else None
+    choice = choice_around(ctx, line)
+    is_needless = choice is not None and all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test))
+    return choice if is_needless else None
 
 
 def _is_asked_otherwise(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> bool:

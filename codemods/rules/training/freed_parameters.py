@@ -51,7 +51,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.api import SUPPORT, Context, Fix, Import, Rule, replaced
 
 CODE = "FM440"
 
@@ -70,7 +70,7 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
     item = ctx.named(Import(SUPPORT, "free_shards"), call)
     text = f"{item.local}({ctx.quote(handle.value)})"
     message = "freeing a flat parameter becomes free_shards, a support function"
-    return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+    return replaced(CODE, ctx, call, text, message, [item])
 
 
 RULE = Rule(CODE, "freed-flat-parameter", __doc__, nodes=(cst.Call,), fix=fix)

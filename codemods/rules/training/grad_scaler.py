@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.arguments import by_parameter
 from codemods.reading.frozen import ignores_frozen
@@ -97,11 +97,11 @@ def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
 def _of_name(name: Reference, ctx: Context) -> Fix:
     torch = ctx.named(Import("torch"), name)
     text = f"{torch.local}.amp.GradScaler"
-    return Fix([Edit(*ctx.span(name), text)], [finding(CODE, Level.REWRITTEN, ctx, name, _BECOMES)], [torch])
+    return rewritten(CODE, ctx, name, [Edit(*ctx.span(name), text)], _BECOMES, [torch])
 
 
 def _of_plain(call: cst.Call, ctx: Context) -> Fix:
-    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _PARTED, _PARTED_HINT)])
+    return left(CODE, Level.REVIEW, ctx, call, _PARTED, _PARTED_HINT)
 
 
 def _is_plain(call: cst.Call, ctx: Context) -> bool:
@@ -172,10 +172,5 @@ def _ignores_parameters(ctx: PlannedContext) -> bool:
 
 
 RULE: Rule[cst.Call | Reference] = Rule(
-    CODE,
-    "sharded-grad-scaler",
-    __doc__,
-    nodes=(cst.Call, cst.Name, cst.Attribute),
-    fix=fix,
-    functions=("GradScaler",),
+    CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call, cst.Name, cst.Attribute), fix=fix, functions=("GradScaler",)
 )

@@ -52,7 +52,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_HINT, clipper, has_plain_norm
@@ -65,6 +65,7 @@ from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.parameter_lists import given_to_optimizer, is_group, put_in
 from codemods.reading.resharding import reshards
+from codemods.reading.shapes import called_on
 from codemods.reading.words import last_name, words
 
 CODE = "FM206"
@@ -127,7 +128,7 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
     for where, expression in () if _is_of_another_way(call, ctx) else _followed(given, ctx):
         for inner in where.inside(expression):
             in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
-            read = _model_read_by(inner)
+            read = called_on(inner, *READERS)
             model = (model_around(read, where) or read) if read is not None else None
             held = where.kinds(model) if model is not None else frozenset()
             if found is not None:
@@ -161,7 +162,7 @@ def _through_support(found: _Clipping, support: str, ctx: Context, findings: lis
 def _on_one_rank(found: _Clipping, ctx: Context) -> Fix:
     """Under FSDP1 no rank asked another one for its norm."""
     message = f"{found.function} runs on one rank alone: on FSDP2 the norm is over all ranks, and waits for the others"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, "clip on every rank, and print on one")])
+    return left(CODE, Level.MANUAL, ctx, found.call, message, "clip on every rank, and print on one")
 
 
 def _total(found: _Clipping, ctx: Context) -> Fix | None:
@@ -254,13 +255,6 @@ def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, 
     for origin in ctx.origins(node):
         if isinstance(origin.node, cst.BaseExpression):
             yield origin.file, origin.node
-
-
-def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
-    """`model` of `model.parameters()`."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in READERS:
-        return node.func.value
-    return None
 
 
 RULE = Rule(CODE, "clipping-by-local-norm", __doc__, nodes=(cst.Call,), fix=fix, methods=("clip_grad_norm_", _TOTAL))

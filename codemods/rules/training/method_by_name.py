@@ -61,7 +61,9 @@ from codemods.api import (
     ModelKind,
     Raise,
     Rule,
-    finding,
+    left,
+    replaced,
+    rewritten,
 )
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either
@@ -104,17 +106,17 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if name == "no_sync" and not is_test and (ModelKind.FSDP in held or _may_be_model(model, ctx)):
         return _function(call, name, held, ctx)
     if ModelKind.FSDP not in held:
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)])
+        return left(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
     if name in BY_NAME and is_test:
         return _class_test(call, name, held, ctx)
     if name in _FUNCTIONS and held <= {ModelKind.FSDP, ModelKind.DDP}:
         return _function(call, name, held, ctx)
     if name in SPEED_ONLY and is_test:
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _SPEED)])
+        return left(CODE, Level.REVIEW, ctx, call, _SPEED)
     if name == "_streams" and (is_test or (len(call.args) == 3 and is_name(call.args[2].value, "None"))):
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _STREAMS)])
+        return left(CODE, Level.REVIEW, ctx, call, _STREAMS)
     stopped = [Raise(call, CODE, _MESSAGE, model)]
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)], raises=stopped)
+    return left(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT, stopped)
 
 
 def _is_first_of_two(call: cst.Call, ctx: PlannedContext) -> bool:
@@ -146,7 +148,7 @@ def _repeated(both: cst.BooleanOperation, ctx: Context) -> Edit | None:
 def _without_test(call: cst.Call, ctx: Context) -> Fix:
     both = cst.ensure_type(ctx.parent(call), cst.BooleanOperation)
     gone = _repeated(both, ctx) or Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
-    return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, call, "there is no wrapper to ask for")])
+    return rewritten(CODE, ctx, call, [gone], "there is no wrapper to ask for")
 
 
 def _may_be_model(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
@@ -158,11 +160,7 @@ def _class_test(call: cst.Call, name: str, held: Set[ModelKind], ctx: Context) -
     text = f"isinstance({ctx.quote(call.args[0].value)}, {item.local})"
     if name == "no_sync" and not held <= {ModelKind.FSDP, ModelKind.OTHER}:
         text = f"({text} or {ctx.quote(call)})"  # a DDP model has this method too
-    return Fix(
-        [Edit(*ctx.bare_span(call), text)],
-        [finding(CODE, Level.REWRITTEN, ctx, call, f"hasattr of `{name}` becomes a class test")],
-        [item],
-    )
+    return replaced(CODE, ctx, call, text, f"hasattr of `{name}` becomes a class test", [item])
 
 
 def _function(call: cst.Call, name: str, held: Set[ModelKind], ctx: PlannedContext) -> Fix:
@@ -177,11 +175,7 @@ def _function(call: cst.Call, name: str, held: Set[ModelKind], ctx: PlannedConte
         test = f"isinstance({ctx.quote(model)}, {sharded.local})"
         text = either(ctx, call, test, text, ctx.quote(call))
         imports.append(sharded)
-    return Fix(
-        [Edit(*ctx.bare_span(call), text)],
-        [finding(CODE, Level.REWRITTEN, ctx, call, f"{name} becomes {item.name}, a support function")],
-        imports,
-    )
+    return replaced(CODE, ctx, call, text, f"{name} becomes {item.name}, a support function", imports)
 
 
 def _has_another_way(call: cst.Call, held: Set[ModelKind]) -> bool:

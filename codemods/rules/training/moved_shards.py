@@ -61,6 +61,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from codemods.reading.handles import started
 from codemods.reading.layout import removal
+from codemods.reading.shapes import is_attribute
 
 CODE = "FM443"
 
@@ -70,7 +71,8 @@ def fix(loop: cst.For, ctx: Context) -> Fix | None:
     handles = loop.iter
     if loop.orelse is not None or not isinstance(handles, cst.Attribute) or handles.attr.value != "_all_handles":
         return None
-    moves = [each for each in ctx.inside(loop.body) if isinstance(each, cst.Call) and _moves(each)]
+    inside = (each for each in ctx.inside(loop.body) if isinstance(each, cst.Call))
+    moves = [each for each in inside if is_attribute(each.func, "flat_param_to")]
     if len(moves) != 1 or not all(_belongs(statement, moves) for statement in loop.body.body):
         return None
     device = ", ".join(ctx.quote(argument) for argument in moves[0].args)
@@ -79,10 +81,6 @@ def fix(loop: cst.For, ctx: Context) -> Fix | None:
     hint = "do not move a model with CPUOffloadPolicy, which the loop left out"
     gone = [removal(ctx, statement) for statement in started(loop, ctx)]
     return Fix([*gone, moved], [finding(CODE, Level.REVIEW, ctx, loop, message, hint)])
-
-
-def _moves(call: cst.Call) -> bool:
-    return isinstance(call.func, cst.Attribute) and call.func.attr.value == "flat_param_to"
 
 
 def _belongs(statement: cst.BaseStatement | cst.BaseSmallStatement, moves: list[cst.Call]) -> bool:
@@ -95,9 +93,7 @@ def _belongs(statement: cst.BaseStatement | cst.BaseSmallStatement, moves: list[
         return statement.value in moves
     if isinstance(statement, cst.Assign):
         target = statement.targets[0].target
-        return isinstance(target, cst.Name) or (
-            isinstance(target, cst.Attribute) and target.attr.value == "_local_shard"
-        )
+        return isinstance(target, cst.Name) or is_attribute(target, "_local_shard")
     return isinstance(statement, (cst.Assert, cst.Continue))
 
 

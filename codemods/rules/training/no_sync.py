@@ -53,7 +53,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding, left
 from codemods.reading.block_layout import replace_head
 from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.facts import NOTHING, Facts, facts_of, without
@@ -363,7 +363,7 @@ def _holds_forward_alone(call: cst.Call, ctx: Context) -> bool:
 
 def _manual(node: cst.Attribute, ctx: Context, message: str) -> Fix:
     hint = "call model.set_requires_gradient_sync(False) before backward passes that accumulate, and True for the last"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, node, message, hint)])
+    return left(CODE, Level.MANUAL, ctx, node, message, hint)
 
 
 RULE: Rule[cst.Attribute | cst.Call] = Rule(

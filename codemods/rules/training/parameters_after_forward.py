@@ -58,7 +58,7 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import is_inside, upward
+from codemods.reading.enclosing import call_given, is_inside, named, upward
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
@@ -137,9 +137,8 @@ def _is_device(value: cst.CSTNode, ctx: Context) -> bool:
 
 def _is_read_behind_backward(call: cst.Call, ctx: Context) -> bool:
     """`scaler(loss, parameters=model.parameters())`: an iterator, which the function runs dry behind its backward."""
-    argument = ctx.parent(call)
-    taker = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(argument, cst.Arg) or argument.keyword is None or not isinstance(taker, cst.Call):
+    argument, taker = ctx.parent(call), call_given(call, ctx)
+    if not isinstance(argument, cst.Arg) or argument.keyword is None or taker is None:
         return False
     name, runs = argument.keyword.value, ctx.runs(taker)
     return bool(runs) and all(_goes_backward_first(function, name, where) for where, function in runs)
@@ -147,8 +146,7 @@ def _is_read_behind_backward(call: cst.Call, ctx: Context) -> bool:
 
 def _goes_backward_first(function: cst.FunctionDef, name: str, ctx: Context) -> bool:
     backward = [ctx.span(call)[0] for call in ctx.calls(function) if is_backward(call)]
-    named = [node for node in ctx.inside(function.body) if isinstance(node, cst.Name) and node.value == name]
-    return bool(backward) and all(ctx.span(node)[0] > min(backward) for node in named)
+    return bool(backward) and all(ctx.span(node)[0] > min(backward) for node in named(ctx, function.body, name))
 
 
 def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Edit, Fix, Level, Rule, finding
+from codemods.api import Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
 
 CODE = "FM216"
@@ -61,7 +61,7 @@ def fix(literal: cst.SimpleString, ctx: PlannedContext) -> Fix | None:
     plain = ".".join(part for part in parts if part != _PREFIX)
     message = f"the name of FSDP2's is `{plain}`: it puts nothing into names"
     changed = Edit(start + inner, end - len(literal.quote), plain)
-    return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, literal, message)])
+    return rewritten(CODE, ctx, literal, [changed], message)
 
 
 RULE = Rule(CODE, "prefixed-name", __doc__, nodes=(cst.SimpleString,), fix=fix)

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Fix, Level, ModelKind, Rule, finding
+from codemods.api import Fix, ModelKind, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.layout import removal
 
@@ -64,7 +64,7 @@ def fix(node: cst.Assign, ctx: PlannedContext) -> Fix | None:
         return None
     if not isinstance(node.value, cst.Name) and not _is_models(node.value, ctx):
         return None
-    return Fix([removal(ctx, line)], [finding(CODE, Level.REWRITTEN, ctx, line, _GOES)])
+    return rewritten(CODE, ctx, line, [removal(ctx, line)], _GOES)
 
 
 def _is_models(node: cst.CSTNode, ctx: PlannedContext) -> bool:

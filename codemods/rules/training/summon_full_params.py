@@ -61,10 +61,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Reference, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Reference, Rule, finding, replaced
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import replace_head
+from codemods.reading.enclosing import call_by
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
@@ -104,7 +105,7 @@ def fix(name: Reference, ctx: PlannedContext) -> Fix | None:
         more = f", writeback={ctx.quote(writeback)}" if writeback is not None else ""
         text = f"{item.local}({ctx.quote(call.args[0].value)}{more})"
         message = f"{_METHOD} becomes {_LOOKED_INTO}, a support function: nothing in it runs the model"
-        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, name, message)], [item])
+        return replaced(CODE, ctx, name, text, message, [item], around=call)
     if isinstance(call, cst.Call) and _only_runs(call, ctx):
         item = ctx.named(Import(SUPPORT, _UNSHARDED), name)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"
@@ -114,7 +115,7 @@ def fix(name: Reference, ctx: PlannedContext) -> Fix | None:
         return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, level, ctx, name, message, hint)], [item])
     item = ctx.named(Import(SUPPORT, _METHOD), name)
     message = f"{_METHOD} becomes {_METHOD}, a support function"
-    return Fix([Edit(*ctx.bare_span(name), item.local)], [finding(CODE, Level.REWRITTEN, ctx, name, message)], [item])
+    return replaced(CODE, ctx, name, item.local, message, [item])
 
 
 def _is_summoning(name: Reference, ctx: Context) -> bool:
@@ -209,8 +210,7 @@ def _hands_on(node: cst.CSTNode, model: cst.BaseExpression, ctx: Context) -> boo
     holder = ctx.parent(node)
     if not isinstance(holder, cst.Attribute):
         return True
-    called = ctx.parent(holder)
-    is_method = isinstance(called, cst.Call) and called.func is holder
+    is_method = call_by(holder, ctx) is not None
     return is_method and holder.value is node and ctx.code(holder) != ctx.code(model)
 
 

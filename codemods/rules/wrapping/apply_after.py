@@ -61,7 +61,7 @@ import re
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, left, rewritten
 from codemods.reading.block_layout import indented
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import is_summoned
@@ -86,24 +86,20 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
         return None
     if _switches(ctx, call.args[0].value):
         message = f"{ctx.code(call)} stays: `{ctx.code(call.args[0].value)}` is taken to write to no parameter"
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, method, message, "check proves it")])
+        return left(CODE, Level.REVIEW, ctx, method, message, "check proves it")
     line = enclosing(ctx, call, cst.SimpleStatementLine)
     text = ctx.code(line.body[0]) if line is not None and len(line.body) == 1 else ""
     if not _is_whole(ctx, call) or place(method.value) is None or not text:
         message = "apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random values differ"
         hint = "apply it before the model is sharded, or in a statement of its own inside of full_params"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, method, message, hint)])
+        return left(CODE, Level.MANUAL, ctx, method, message, hint)
     assert line is not None
     start, end = ctx.span(line.body[0])
     indent = ctx.text[ctx.whole_lines(line)[0] : start] + ctx.indent
     item = ctx.named(Import(SUPPORT, "full_params"), call)
     block = f"with {item.local}({ctx.quote(method.value)}):{ctx.newline}{indent}{ctx.quote(line.body[0])}"
     message = "apply of a wrapped model moves into full_params, a support function"
-    return Fix(
-        [Edit(start, end, block), *indented(ctx, line.body[0])],
-        [finding(CODE, Level.REWRITTEN, ctx, method, message)],
-        [item],
-    )
+    return rewritten(CODE, ctx, method, [Edit(start, end, block), *indented(ctx, line.body[0])], message, [item])
 
 
 def _is_whole(ctx: Context, call: cst.Call) -> bool:

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
+from codemods.api import FSDP_MODULE, SUPPORT, Context, Emission, Fix, Import, Reference, Rule, replaced
 from codemods.plan import PlannedContext
 from codemods.reading.negation import none_test
 from codemods.reading.passed_on import calls_of
@@ -72,14 +72,14 @@ def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
         test, model, is_negated = asked
         item = ctx.named(FSDP_MODULE, node)
         text = f"{'not ' if is_negated else ''}isinstance({ctx.quote(model)}, {item.local})"
-        done = finding(CODE, Level.REWRITTEN, ctx, node, "a test of the type becomes isinstance of FSDPModule")
-        return Fix([Edit(*ctx.bare_span(test), text)], [done], [item])
+        message = "a test of the type becomes isinstance of FSDPModule"
+        return replaced(CODE, ctx, node, text, message, [item], around=test)
     calls = calls_of(ctx, node)
     if calls is None or any(ctx.plan.emission(call) is not Emission.SUPPORT for _, call in calls):
         return None
     item = ctx.named(Import(SUPPORT, "shard_model"), node)
     message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
-    return Fix([Edit(*ctx.bare_span(node), item.local)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
+    return replaced(CODE, ctx, node, item.local, message, [item])
 
 
 def _is_asked_for(node: cst.CSTNode, ctx: Context) -> bool:
@@ -117,7 +117,7 @@ _STAND_FOR = {"spec": _MOCKS, "spec_set": _MOCKS, "bound": {"typing.TypeVar", "t
 
 def _module_class(node: Reference, message: str, ctx: Context) -> Fix:
     item = ctx.named(FSDP_MODULE, node)
-    return Fix([Edit(*ctx.bare_span(node), item.local)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
+    return replaced(CODE, ctx, node, item.local, message, [item])
 
 
 RULE: Rule[Reference] = Rule(CODE, "fsdp-class-as-value", __doc__, nodes=(cst.Name, cst.Attribute), fix=fix)

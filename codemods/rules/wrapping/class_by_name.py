@@ -39,9 +39,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, finding
+from codemods.api import FSDP_MODULE, Context, Fix, Level, Raise, Rule, left, replaced
 from codemods.reading.asked_classes import asked_for_class
-from codemods.tables.names import PACKAGE, WRAPPER
+from codemods.tables.names import WRAPPER
 
 CODE = "FM210"
 
@@ -54,15 +54,13 @@ def fix(test: cst.Comparison, ctx: Context) -> Fix | None:
         return None
     known, operator = _asked(test), test.comparisons[0].operator
     if known is None or test.lpar:
-        return Fix(
-            findings=[finding(CODE, Level.MANUAL, ctx, test, _MESSAGE, _HINT)],
-            raises=[Raise(test, CODE, _MESSAGE, asked_for_class(ctx, test))],
-        )
-    item = ctx.named(Import(PACKAGE, "FSDPModule"), test)
+        stopped = Raise(test, CODE, _MESSAGE, asked_for_class(ctx, test))
+        return left(CODE, Level.MANUAL, ctx, test, _MESSAGE, _HINT, [stopped])
+    item = ctx.named(FSDP_MODULE, test)
     asked = f"isinstance({ctx.quote(known)}, {item.local})"
     text = f"not {asked}" if isinstance(operator, (cst.NotEqual, cst.NotIn)) else asked
     message = "a test of the class's name becomes a class test"
-    return Fix([Edit(*ctx.bare_span(test), text)], [finding(CODE, Level.REWRITTEN, ctx, test, message)], [item])
+    return replaced(CODE, ctx, test, text, message, [item])
 
 
 def _is_by_name(test: cst.Comparison, ctx: Context) -> bool:

@@ -48,7 +48,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.asked_classes import asking_for, without_class
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
@@ -57,6 +57,7 @@ from codemods.reading.layout import removal
 from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
 from codemods.reading.negation import conjuncts
+from codemods.reading.shapes import class_test
 from codemods.reading.wrapper_steps import Step, is_only_unwrapped, recursion_under
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -66,25 +67,23 @@ CODE = "FM105"
 def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
     if _counterpart(node, ctx) is None or not (_is_class_test(node, ctx) or _is_annotation(node, ctx)):
         return None
-    excluded = _exclusion(node, ctx)
+    excluded, asking = _exclusion(node, ctx), _asking_alone(node, ctx)
+    if excluded is None and asking is not None and _leaves_wrapper_out(asking, ctx):
+        excluded = removal(ctx, asking)
     if excluded is not None:
         message = "the layer itself is sharded, there is no wrapper beside it to leave out"
-        return Fix([excluded], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
-    asking = _asking_alone(node, ctx)
-    if asking is not None and _leaves_wrapper_out(asking, ctx):
-        message = "the layer itself is sharded, there is no wrapper beside it to leave out"
-        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+        return rewritten(CODE, ctx, node, [excluded], message)
     beside = without_own_branch(node, ctx) if ctx.fsdp1(node) == WRAPPER else None
     if beside is not None:
         message = "what is asked of FSDP1's class goes: the program has a way of its own for FSDP2's beside it"
-        return Fix([beside], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+        return rewritten(CODE, ctx, node, [beside], message)
     no = answered(node, ctx) if ctx.fsdp1(node) == WRAPPER else None
     if no is not None:
         message = "FSDP1's class is asked of a model that the program shards by fully_shard itself: the answer stays no"
         return Fix([no], [finding(CODE, Level.REVIEW, ctx, node, message)])
     if asking is not None and _takes_off(asking, ctx):
         message = "an FSDP2 model has no wrapper to take off"
-        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+        return rewritten(CODE, ctx, node, [removal(ctx, asking)], message)
     if isinstance(asking, cst.While):
         return _loop(node, asking, ctx)
     recursion = _recursion(node, ctx)
@@ -92,7 +91,7 @@ def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
         return _without_recursion(node, recursion, ctx)
     if is_only_unwrapped(node, ctx):
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
-        return Fix([without_class(ctx, node)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+        return rewritten(CODE, ctx, node, [without_class(ctx, node)], message)
     if _is_module_annotation(node, ctx):
         message = "annotation becomes nn.Module: fully_shard works in place"
         findings = [finding(CODE, Level.REWRITTEN, ctx, node, message)]
@@ -148,14 +147,11 @@ def _loop(found: Reference, loop: cst.While, ctx: PlannedContext) -> Fix:
     if leaves or loop.orelse is not None:
         message = "a loop from wrapper to wrapper: an FSDP2 model has none, and the loop would not end"
         hint = "take the loop away, with what it does for each wrapper"
-        return Fix((), [finding(CODE, Level.MANUAL, ctx, found, message, hint)])
+        return left(CODE, Level.MANUAL, ctx, found, message, hint)
     start = ctx.span(loop)[0]
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
-    return Fix(
-        edits=[Edit(start, start + len("while"), "if"), Edit(*ctx.bare_span(found), item.local)],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, found, f"class check becomes {item.name}, and is asked once")],
-        imports=[item],
-    )
+    edits = [Edit(start, start + len("while"), "if"), Edit(*ctx.bare_span(found), item.local)]
+    return rewritten(CODE, ctx, found, edits, f"class check becomes {item.name}, and is asked once", [item])
 
 
 def _recursion(node: Reference, ctx: Context) -> Step | None:
@@ -181,7 +177,7 @@ def _without_recursion(found: Reference, step: Step, ctx: Context) -> Fix:
         return Fix([removal(ctx, choice)], told)
     message = "a recursion from wrapper to wrapper: an FSDP2 model has none, and it would not end"
     hint = "take the test away, with what it does for each wrapper"
-    return Fix((), [finding(CODE, Level.MANUAL, ctx, found, message, hint)])
+    return left(CODE, Level.MANUAL, ctx, found, message, hint)
 
 
 def _exclusion(node: Reference, ctx: Context) -> Edit | None:
@@ -246,12 +242,10 @@ def _outermost(node: cst.BooleanOperation, ctx: Context) -> cst.BooleanOperation
 
 def _is_layer_test(node: cst.BaseExpression, module: cst.BaseExpression, ctx: Context) -> bool:
     """`isinstance(m, Block)`, for the same `m` and a class that FSDP1's wrapper was no instance of."""
-    if not isinstance(node, cst.Call) or ctx.code(node.func) != "isinstance" or len(node.args) != 2:
+    asked = class_test(node, ctx)
+    if asked is None or not isinstance(asked[1], (cst.Name, cst.Attribute)) or ctx.fsdp1(asked[1]) == WRAPPER:
         return False
-    kind = node.args[1].value
-    if not isinstance(kind, (cst.Name, cst.Attribute)) or ctx.fsdp1(kind) == WRAPPER:
-        return False
-    return ctx.code(node.args[0].value) == ctx.code(module) and ctx.dotted(kind) != "torch.nn.Module"
+    return ctx.code(asked[0]) == ctx.code(module) and ctx.dotted(asked[1]) != "torch.nn.Module"
 
 
 def _counterpart(node: Reference, ctx: PlannedContext) -> str | None:

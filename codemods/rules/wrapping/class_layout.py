@@ -53,7 +53,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Emission, Fix, Level, Rule, finding
+from codemods.api import Context, Edit, Emission, Fix, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.class_layout import behind_the_module, is_refused, sharded_classes
 from codemods.reading.manual import is_constructor
@@ -81,9 +81,9 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 def _outcome(ctx: Context, owner: cst.ClassDef, change: Edit | None) -> Fix:
     if change is not None:
-        return Fix([change], [finding(CODE, Level.REWRITTEN, ctx, owner.name, _MOVES)])
+        return rewritten(CODE, ctx, owner.name, [change], _MOVES)
     hint = f"class {owner.name.value}(nn.Module, ...): the module first, which FSDP1 takes too"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, owner.name, _KEPT, hint)])
+    return left(CODE, Level.MANUAL, ctx, owner.name, _KEPT, hint)
 
 
 RULE = Rule(CODE, "class-layout", __doc__, nodes=(cst.Call,), fix=fix)

@@ -40,8 +40,8 @@ import re
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
-from codemods.tables.names import PACKAGE, WRAPPER
+from codemods.api import FSDP_MODULE, Context, Fix, ModelKind, Rule, replaced
+from codemods.tables.names import WRAPPER
 
 CODE = "FM107"
 
@@ -57,14 +57,12 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
         return None
     if ctx.fsdp1(call.func) != f"{WRAPPER}.{_METHOD}" and ModelKind.FSDP not in ctx.kinds(call.func.value):
         return None
-    item = ctx.named(Import(PACKAGE, "FSDPModule"), call)
+    item = ctx.named(FSDP_MODULE, call)
     model = ctx.code(call.args[0].value)
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
     text = f"[{unit} for {unit} in {_owner(call, ctx)}.modules() if isinstance({unit}, {item.local})]"
     message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
-    return Fix(
-        [Edit(*ctx.bare_span(_listed(call, ctx)), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item]
-    )
+    return replaced(CODE, ctx, call, text, message, [item], around=_listed(call, ctx))
 
 
 def _listed(call: cst.Call, ctx: Context) -> cst.BaseExpression:

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, finding
+from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.configuration import move
@@ -65,22 +65,19 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
             return None
         moved = move(call.func, "wrap", ctx)
         message = "wrap becomes wrap of the support module, which shards inside of enable_wrap only"
-        return Fix(moved.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], moved.imports)
+        return rewritten(CODE, ctx, call, moved.edits, message, moved.imports)
     if ctx.plan.emission(call) is Emission.SKIP:
         message = "enable_wrap is left as it is, because a wrap inside of it is"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")])
+        return left(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")
     block = block_of(ctx, call)
     if ctx.plan.emission(call) is Emission.NATIVE and block is not None:
         message = "enable_wrap goes: each module is sharded where wrap stands"
-        return Fix(replace_head(ctx, block), [finding(CODE, Level.REWRITTEN, ctx, call, message)])
+        return rewritten(CODE, ctx, call, replace_head(ctx, block), message)
     moved = move(call.func, "enable_wrap", ctx)
     item = ctx.named(Import(SUPPORT, "shard_model"), call)
     message = "enable_wrap becomes enable_wrap of the support module, and wraps with shard_model"
-    return Fix(
-        [*moved.edits, Edit(*ctx.bare_span(given), item.local)],
-        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
-        [*moved.imports, item],
-    )
+    edits = [*moved.edits, Edit(*ctx.bare_span(given), item.local)]
+    return rewritten(CODE, ctx, call, edits, message, [*moved.imports, item])
 
 
 RULE = Rule(CODE, "manual-wrapping", __doc__, nodes=(cst.Call,), fix=fix)

@@ -46,10 +46,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, replaced
 from codemods.plan import PlannedContext
 from codemods.reading.ddp import is_ddps_alone, is_on_ddp_way
-from codemods.reading.enclosing import enclosing, is_self, upward
+from codemods.reading.enclosing import call_by, enclosing, is_self, upward
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
@@ -60,7 +60,7 @@ from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapper_steps import Step, is_of_others, step_at
-from codemods.tables.names import PACKAGE, WRAPPER
+from codemods.tables.names import WRAPPER
 
 CODE = "FM104"
 
@@ -94,22 +94,16 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
         edits = [Edit(*ctx.bare_span(node), local.name if local is not None else call)]
         if local is not None and local.uses[0] is node:
             edits.append(insertion(ctx, local.statement, [f"{local.name} = {call}"]))
-        return Fix(
-            edits=edits,
-            findings=[finding(CODE, Level.REWRITTEN, ctx, node, f".module becomes {unwrap}, a support function")],
-            imports=[item],
-        )
+        message = f".module becomes {unwrap}, a support function"
+        return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
     statement = _set_to_itself(node, ctx)
-    return Fix(
-        edits=[removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
-    )
+    gone = removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")
+    return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")])
 
 
 def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
     if node.attr.value == "forward":
-        call = ctx.parent(node)
-        if not isinstance(call, cst.Call) or call.func is not node:
+        if call_by(node, ctx) is None:
             return False
     elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_own(node, ctx):
         return False
@@ -210,7 +204,7 @@ def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
     found = [finding(CODE, Level.REWRITTEN, ctx, node, message)]
     if _is_told_apart(step, ctx):
         return Fix(findings=found)
-    item, test = ctx.named(Import(PACKAGE, "FSDPModule"), node), step.statement.test
+    item, test = ctx.named(FSDP_MODULE, node), step.statement.test
     asked = f"isinstance({step.model}, {item.local})"
     if _is_last_of_several(step, node, ctx):
         line = ctx.parent(ctx.parent(node) or node) or node
@@ -241,17 +235,15 @@ def _is_either(test: cst.BaseExpression) -> bool:
 
 def _reshard(node: cst.Attribute, ctx: Context) -> Fix:
     handle, call = cst.ensure_type(node.value, cst.Attribute), cst.ensure_type(ctx.parent(node), cst.Call)
-    return Fix(
-        edits=[Edit(ctx.span(handle.value)[1], ctx.span(call)[1], ".reshard()")],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, call, "reshard of a handle becomes reshard of the model")],
-    )
+    change = Edit(ctx.span(handle.value)[1], ctx.span(call)[1], ".reshard()")
+    message = "reshard of a handle becomes reshard of the model"
+    return Fix([change], [finding(CODE, Level.REWRITTEN, ctx, call, message)])
 
 
 def _number_of_ranks(node: cst.Attribute, ctx: Context) -> Fix:
     dist = ctx.named(Import("torch.distributed", alias="dist"), node)
     text = f"{dist.local}.get_world_size()"
-    found = finding(CODE, Level.REWRITTEN, ctx, node, f"world_size of the wrapper becomes {text}")
-    return Fix([Edit(*ctx.bare_span(node), text)], [found], [dist])
+    return replaced(CODE, ctx, node, text, f"world_size of the wrapper becomes {text}", [dist])
 
 
 def _group(node: cst.Attribute, ctx: Context) -> Fix:
@@ -262,7 +254,7 @@ def _group(node: cst.Attribute, ctx: Context) -> Fix:
         item = ctx.named(Import(SUPPORT, "group_of"), node)
         text, says = f"{item.local}({ctx.quote(node.value)})", "group_of, a support function"
     message = f"process_group of the wrapper becomes {says}"
-    return Fix([Edit(*ctx.bare_span(node), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
+    return replaced(CODE, ctx, node, text, message, [item])
 
 
 RULE = Rule(

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Edit, Fix, Import, Level, Rule, finding
+from codemods.api import Edit, Fix, Import, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.accelerators import DEVICE_TYPE, names_another
 from codemods.reading.process_groups import is_default
@@ -78,7 +78,7 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     groups = f"{mesh.local}({device}, ({dist.local}.get_world_size() // {devices}, {devices})).get_all_groups()"
     text = f"{ctx.quote(second)}, {ctx.quote(first)} = {groups}"
     message = "the groups of nodes are those of a device mesh"
-    return Fix([Edit(*ctx.span(statement), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
+    return rewritten(CODE, ctx, call, [Edit(*ctx.span(statement), text)], message, imports)
 
 
 RULE = Rule(CODE, "node-groups", __doc__, nodes=(cst.Assign,), fix=fix)

@@ -53,7 +53,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Context, Emission, Fix, Level, Rule, finding
+from codemods.api import Context, Emission, Fix, Level, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.prewrap import Rebinding, Relocation, is_only_counted, keeps_lists
@@ -107,7 +107,7 @@ def _outcomes(relocation: Relocation, was_flat: bool) -> Iterator[tuple[Context,
         level, message, hint = Level.MANUAL, f"{message}; {_KEPT}", "say whether that is meant"
     elif moved is None and keeps_lists(early):
         level, message, hint = Level.MANUAL, _LISTS, "collect them below the wrap"
-    yield early.file, Fix(findings=[finding(CODE, level, early.file, early.holders[0].call, message, hint)])
+    yield early.file, left(CODE, level, early.file, early.holders[0].call, message, hint)
 
 
 def _rebound(several: Iterable[Relocation]) -> Iterator[tuple[Context, Fix]]:

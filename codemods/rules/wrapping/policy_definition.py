@@ -75,7 +75,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, finding
+from codemods.api import Context, Edit, Fix, NotStatic, Origin, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.layout import comments_in, insertion, lost_comments, removal
 from codemods.reading.policies import joined_classes, policy_classes
@@ -105,7 +105,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         text = joined_classes(ctx, [policy_classes(each) for each in policies])
         message = f"auto-wrap policy becomes the classes {ctx.plain(text)}"
         edits = _expression(text, call, ctx)
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)])
+    return rewritten(CODE, ctx, call, edits, message)
 
 
 def _line_of_member(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStatementLine | None:
@@ -138,10 +138,7 @@ def _function(node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
         return _expression(f"lambda {parameter}: {' or '.join(tests)}", node, ctx)
     start, end = ctx.whole_lines(line)
     indent = " " * (ctx.position(line)[1] - 1)
-    inner = [
-        *_comments(node, ctx),
-        *_returned(tests, indent, ctx),
-    ]
+    inner = [*_comments(node, ctx), *_returned(tests, indent, ctx)]
     lines = [f"{indent}def {name}({parameter}):", *(f"{indent}{ctx.indent}{each}" for each in inner)]
     if not _text_above(line, ctx).rstrip(" \t").endswith(("\n\n", ":\n")) and not _ends_blank(line, ctx):
         lines.insert(0, "")

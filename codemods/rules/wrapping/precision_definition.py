@@ -71,9 +71,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Fix(
-        edits=_written(call, policy.local, ctx),
-        findings=[finding(CODE, level, ctx, call, message)],
-        imports=[policy],
+        edits=_written(call, policy.local, ctx), findings=[finding(CODE, level, ctx, call, message)], imports=[policy]
     )
 
 

@@ -83,9 +83,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, Upgrade, finding
+from codemods.api import Context, Fix, Upgrade
 from codemods.reading.enclosing import enclosing
-from codemods.reading.shardings import argument, shardings
+from codemods.reading.shardings import argument, cannot, shardings
 from codemods.reading.words import last_name
 
 from .saving import Save, Saving, last_place
@@ -108,8 +108,7 @@ def edit(ctx: Context, choice: str) -> Iterator[Fix]:
             continue
         why = obstacle(program, save)
         if why:
-            said = finding(CODE, Level.MANUAL, ctx, save.call, f"not upgraded: {why}", _BY_HAND)
-            yield Fix(findings=[said])
+            yield cannot(CODE, ctx, save.call, why, _BY_HAND)
         else:
             yield in_variables(program, save, CODE) if program.is_local else in_functions(program, save, CODE)
 
@@ -125,7 +124,7 @@ def _nothing_to_save(ctx: Context) -> Iterator[Fix]:
         hint = "save sharded state dicts with torch.distributed.checkpoint.save, and run again"
     for file, call in (whole or sharded)[:1]:
         if file.path == ctx.path:
-            yield Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)])
+            yield cannot(CODE, ctx, call, why, hint)
 
 
 def _has_state(file: Context, call: cst.Call) -> bool:

@@ -112,7 +112,7 @@ from collections.abc import Iterator, Sequence
 
 from codemods.api import Context, Finding, Fix, Import, Level, Upgrade, finding
 from codemods.reading.layout import insertion
-from codemods.reading.shardings import Sharding, cannot, helpers, loops_without_root, shardings
+from codemods.reading.shardings import Sharding, cannot, helpers, loops_without_root, rootless, shardings
 from codemods.upgrades.float8.conversion import output_heads
 
 from .conversion import CONVERT, conversion
@@ -131,13 +131,11 @@ def edit(ctx: Context, recipe: str) -> Iterator[Fix]:
     if ctx.mentions(CONVERT):
         return
     unseen = [where for where in ctx.files("fully_shard") if loops_without_root(where)]
-    for call in loops_without_root(ctx):
-        why = "which model is sharded here is not seen"
-        yield Fix(findings=[cannot(CODE, ctx, call, why, _BY_HAND)])
+    yield from rootless(CODE, ctx, "which model is sharded here is not seen", _BY_HAND)
     for sharding in shardings(ctx):
         if unseen:
             why = f"{unseen[0].path.name} shards parts of a model that is not seen there: they may be this one's"
-            yield Fix(findings=[cannot(CODE, ctx, sharding.root, why, _BY_HAND)])
+            yield cannot(CODE, ctx, sharding.root, why, _BY_HAND)
         else:
             yield _of_model(sharding, recipe)
 
@@ -148,7 +146,7 @@ def _of_model(sharding: Sharding, recipe: str) -> Fix:
     why, hint = _obstacle(sharding)
     if why or computed.why or first is None:
         why, hint = (why, hint) if why else (computed.why or "its parts are sharded elsewhere", computed.hint or hint)
-        return Fix(findings=[cannot(CODE, ctx, sharding.root, why, hint)])
+        return cannot(CODE, ctx, sharding.root, why, hint)
     library = ctx.named(FLOAT8, first)
     heads = output_heads(ctx, sharding.root.args[0].value)
     edits = [insertion(ctx, first, conversion(sharding, library.local, heads, recipe))]

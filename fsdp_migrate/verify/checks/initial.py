@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 
 from fsdp_migrate.verify.catalogue import UNSEEDED
-from fsdp_migrate.verify.checks.comparison import (
-    Comparison,
-    relative,
-    scientific,
-    short,
-    some,
-    tensor_distances,
-    worst,
-)
+from fsdp_migrate.verify.checks.comparison import Comparison, relative, scientific, short, some, tensor_distances, worst
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.report import CheckRow, Mark
 from fsdp_migrate.verify.sketches import Sketch

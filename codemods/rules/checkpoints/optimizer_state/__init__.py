@@ -90,7 +90,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding
+from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.asked_classes import model_of
 from codemods.reading.foreign_context import foreign_context
@@ -125,12 +125,12 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         if is_lost:
             message += _LOST
             raises = [Raise(call, CODE, message, _model_of(call, name, ctx))]
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, row.hint)], raises=raises)
+        return left(CODE, Level.MANUAL, ctx, call, message, row.hint, raises)
     message = f"{ctx.code(call.func)} becomes {written.becomes}"
     if is_lost:
         told = finding(CODE, Level.REVIEW, ctx, call, message + _LOST, _FRESH)
         return Fix(written.edits, [told], written.imports)
-    return Fix(written.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], written.imports)
+    return rewritten(CODE, ctx, call, written.edits, message, written.imports)
 
 
 def _model_of(call: cst.Call, name: str, ctx: Context) -> cst.BaseExpression | None:
@@ -160,11 +160,4 @@ def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
     return load(call, name, given, ctx)
 
 
-RULE = Rule(
-    CODE,
-    "optimizer-state-method",
-    __doc__,
-    nodes=(cst.Call,),
-    fix=fix,
-    methods=tuple(sorted(OPTIMIZER_CALLS)),
-)
+RULE = Rule(CODE, "optimizer-state-method", __doc__, nodes=(cst.Call,), fix=fix, methods=tuple(sorted(OPTIMIZER_CALLS)))

@@ -158,10 +158,7 @@ def _may_load_by_itself(model: cst.BaseExpression, ctx: Context) -> bool:
         return False
     for where, function in ctx.attributes("load_state_dict"):
         method = enclosing(where, function, cst.FunctionDef)
-        if (
-            method is not None
-            and method.name.value == "load_state_dict"
-            and ModelKind.FSDP in where.kinds(function.value)
-        ):
+        is_own = method is not None and method.name.value == "load_state_dict"
+        if is_own and ModelKind.FSDP in where.kinds(function.value):
             return True
     return False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import quoted_argument
@@ -171,4 +171,4 @@ def _without_counterpart(call: cst.Call, ctx: Context, why: str) -> Fix:
     """Left as it is the call would be a silent no-op: reaching it raises instead."""
     message = f"LOCAL_STATE_DICT has no counterpart in FSDP2 here: {why}"
     stopped = Raise(call, CODE, message, call.args[0].value)
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, HINT)], raises=[stopped])
+    return left(CODE, Level.MANUAL, ctx, call, message, HINT, [stopped])

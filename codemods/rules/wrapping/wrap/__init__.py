@@ -69,6 +69,7 @@ from codemods.api import (
     Raise,
     Rule,
     finding,
+    left,
 )
 from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
@@ -305,13 +306,10 @@ def _is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
     return ctx.dotted(value.func) not in _SAME_EACH_TIME
 
 
-def _has_statements(made: Draft) -> bool:
-    return bool(made.before or made.after or made.unit_steps or made.selector is not None)
-
-
 def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
     """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
-    if made.chosen is not None or _has_statements(made):
+    has_statements = made.before or made.after or made.unit_steps or made.selector is not None
+    if made.chosen is not None or has_statements:
         return True
     assignment = ctx.parent(call)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
@@ -356,10 +354,8 @@ def _left(call: cst.Call, ctx: PlannedContext) -> Fix:
     hint = (
         "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
     )
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
-        raises=[Raise(call, CODE, "build the optimizer below the wrap, then migrate this call", certain=True)],
-    )
+    stopped = Raise(call, CODE, "build the optimizer below the wrap, then migrate this call", certain=True)
+    return left(CODE, Level.MANUAL, ctx, call, message, hint, [stopped])
 
 
 def _unknown(names: str, call: cst.Call, ctx: Context) -> Fix:
@@ -369,10 +365,8 @@ def _unknown(names: str, call: cst.Call, ctx: Context) -> Fix:
     meant = [each for name in names.split(", ") for each in get_close_matches(name, POSITIONS, n=1, cutoff=0.8)]
     hint = "take it away, or do what the changed class does with it beside the call"
     hint = "; ".join(former) or (f"write {', '.join(meant)} if that is meant; else {hint}" if meant else hint)
-    return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
-        raises=[Raise(call, CODE, f"torch's FSDP does not take {names}: migrate this call by hand", certain=True)],
-    )
+    stopped = Raise(call, CODE, f"torch's FSDP does not take {names}: migrate this call by hand", certain=True)
+    return left(CODE, Level.MANUAL, ctx, call, message, hint, [stopped])
 
 
 def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:

@@ -36,8 +36,7 @@ def find_batch_norm(precision: Value | None, draft: Draft) -> None:
     named = _named(precision, draft) or _read(precision, draft)
     if named is not None:
         draft.names_float32 = True
-        draft.float32_class = draft.fresh("float32_classes")
-        draft.before.append(f"{draft.float32_class} = {named}")
+        draft.float32_class = draft.held(named, "float32_classes")
         return
     made = draft.built
     classes = {name for name in made.from_libraries if name in _CLASSES}

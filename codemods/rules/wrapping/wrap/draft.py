@@ -287,6 +287,16 @@ class Draft:
             self.imports_elsewhere.append((where, item))
         return item.local
 
+    def is_none(self, value: cst.BaseExpression) -> bool:
+        """Whether an expression can only be the literal None."""
+        return all(origin.is_none for origin in self.file.origins(value))
+
+    def held(self, text: str, *names: str) -> str:
+        """Give an expression a fresh name above the call."""
+        name = self.fresh(*names)
+        self.before.append(f"{name} = {text}")
+        return name
+
     def fresh(self, *names: str) -> str:
         """The first of these names that neither the function nor the text written into it uses yet."""
         taken = (names_around(self.file, self.call) - self.freed) | self.quoted

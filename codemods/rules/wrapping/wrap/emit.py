@@ -10,6 +10,7 @@ from codemods.api import SUPPORT, Context, Edit, NotStatic
 from codemods.reading.block_layout import extra_indent
 from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import block_of, context_of
+from codemods.reading.shapes import front
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .argument_comments import kept_comments
@@ -67,9 +68,7 @@ def _statements_of_constructors(ctx: Context, call: cst.Call) -> list[cst.Simple
 
 def is_repeatable(module: cst.BaseExpression) -> bool:
     """Whether the wrapped expression can be written again without making another module."""
-    while isinstance(module, cst.Attribute):
-        module = module.value
-    return isinstance(module, cst.Name)
+    return isinstance(front(module), cst.Name)
 
 
 def edits(made: Draft, place: Place) -> list[Edit]:
@@ -116,14 +115,11 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     return [*lines, *(final.split("\n") if final else [])]
 
 
-def body_of_root(made: Draft, width: int = 4) -> list[str]:
-    """The lines that shard the units, and the root, with nothing that is returned."""
-    lines, root = _above_root(made, width)
-    return [
-        *lines,
-        *_call(made, root, "", width).split("\n"),
-        *(each for text in made.after for each in text.split("\n")),
-    ]
+def body_of_root(made: Draft) -> list[str]:
+    """The lines that shard the units, and the root, with nothing that is returned, in a function of their own."""
+    lines, root = _above_root(made, width=4)
+    call = _call(made, root, "", width=4).split("\n")
+    return [*lines, *call, *(each for text in made.after for each in text.split("\n"))]
 
 
 def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:

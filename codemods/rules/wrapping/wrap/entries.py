@@ -10,6 +10,7 @@ from codemods.api import Context
 from codemods.reading.choices import Place, readers
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.places import bound
+from codemods.reading.shapes import key_of
 from codemods.reading.words import last_name
 
 from .draft import Entry
@@ -170,11 +171,10 @@ def _stored(
         for target in (each.target for each in assignment.targets):
             if not isinstance(target, cst.Subscript) or not _is_called(target.value, name):
                 continue
-            index = target.slice[0].slice
-            key = index.value if isinstance(index, cst.Index) else None
-            if not isinstance(key, cst.SimpleString):
+            key = key_of(target)
+            if key is None:
                 raise unseen(ctx, value)
-            yield str(key.evaluated_value), assignment.value
+            yield key, assignment.value
     for call in (node for node in nodes if isinstance(node, cst.Call)):
         if not isinstance(call.func, cst.Attribute) or not _is_called(call.func.value, name):
             continue
@@ -246,11 +246,10 @@ def _taken(where: Context, use: cst.BaseExpression) -> set[str] | None:
     if isinstance(holder, cst.Arg):
         return set() if holder.star == "**" and takes_alone(where, holder) else None
     if isinstance(holder, cst.Subscript) and holder.value is use:
-        index = holder.slice[0].slice
-        key = index.value if isinstance(index, cst.Index) else None
-        if not isinstance(key, cst.SimpleString):
+        key = key_of(holder)
+        if key is None:
             return None
-        return set() if isinstance(where.parent(holder), cst.AssignTarget) else {str(key.evaluated_value)}
+        return set() if isinstance(where.parent(holder), cst.AssignTarget) else {key}
     if isinstance(holder, cst.Attribute) and holder.attr.value == "update":
         return set()  # seen where what is put into it is gathered
     return None

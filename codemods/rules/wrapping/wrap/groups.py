@@ -128,10 +128,8 @@ def _is_one_group(origin: Origin) -> bool:
 
 def _one(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> str:
     """One group, whatever the strategy is."""
-    text = ranks.text
-    if ranks.is_made and (ranks.may_be_none or strategy.meshes):
-        text = draft.fresh("group", "process_group")
-        draft.before.append(f"{text} = {ranks.text}")
+    is_repeated = ranks.may_be_none or bool(strategy.meshes)
+    text = ranks.held(draft, "group", "process_group") if is_repeated else ranks.text
     draft.group = text if draft.file.plain(text).isidentifier() or ranks.may_be_none else f"{name}.get_group()"
     if strategy.known == "NO_SHARD":
         draft.group = text
@@ -146,11 +144,7 @@ def one_group(ranks: Ranks, draft: Draft) -> str:
     """A group's text, which can be repeated. Raises NotStatic for two groups."""
     if any(isinstance(origin.node, cst.Tuple) for origin in ranks.origins):
         raise NotStatic("process_group is not seen to be one group")
-    if not ranks.is_made:
-        return ranks.text
-    text = draft.fresh("group", "fsdp_group")
-    draft.before.append(f"{text} = {ranks.text}")
-    return text
+    return ranks.held(draft, "group", "fsdp_group")
 
 
 def of_one_group(text: str, device: str, draft: Draft) -> str:

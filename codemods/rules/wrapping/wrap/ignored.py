@@ -47,7 +47,7 @@ def translate_ignored(
         _ignore_modules(text, None, arguments, draft)
     if at_run_time:
         return
-    given = [name for name in NAMES if name in arguments and not _is_none(arguments[name], draft)]
+    given = [name for name in NAMES if name in arguments and not draft.is_none(arguments[name])]
     if not given:
         return
     name, value = given[0], arguments[given[0]]
@@ -71,9 +71,7 @@ def _ignore_modules(
 
 def _ignore(parameters: str, arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
     if _has_units(arguments, draft) or "sync_module_states" in arguments:
-        draft.ignored = draft.fresh("ignored_params", "fsdp_ignored_params")
-        draft.before.append(f"{draft.ignored} = {parameters}")
-        parameters = draft.ignored
+        parameters = draft.ignored = draft.held(parameters, "ignored_params", "fsdp_ignored_params")
     draft.ignores = True
     draft.common_kwargs["ignored_params"] = parameters
 
@@ -81,7 +79,7 @@ def _ignore(parameters: str, arguments: Mapping[str, cst.BaseExpression], draft:
 def _has_units(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> bool:
     if "auto_wrap_policy" not in arguments:
         return "auto_wrap_policy" in draft.present  # under a condition, or out of a dict
-    return not _is_none(arguments["auto_wrap_policy"], draft)
+    return not draft.is_none(arguments["auto_wrap_policy"])
 
 
 def _under_condition(given: Switch, draft: Draft) -> str:
@@ -120,10 +118,8 @@ def _parameters_of_modules(text: str, single: cst.BaseExpression | None, draft: 
     """The set of their parameters; where there are units, their modules get a name first."""
     root, roots = draft.fresh("module", "submodule"), text
     if units:
-        draft.ignored_modules = draft.fresh("ignored", "fsdp_ignored")
         found = f"set({draft.file.quote(single)}.modules())" if single else _all("child", root, roots, "modules", draft)
-        draft.before.append(f"{draft.ignored_modules} = {found}")
-        roots = draft.ignored_modules
+        roots = draft.ignored_modules = draft.held(found, "ignored", "fsdp_ignored")
     return (
         f"set({draft.file.quote(single)}.parameters())" if single else _all("param", root, roots, "parameters", draft)
     )
@@ -146,10 +142,6 @@ def _as_set(value: cst.BaseExpression, draft: Draft) -> str:
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.func.value in {"list", "tuple"}:
         return f"set({draft.file.quote(value.args[0].value)})"
     return f"set({draft.file.quote(value)})"
-
-
-def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
-    return all(origin.is_none for origin in draft.file.origins(value))
 
 
 def _are_parameters(value: cst.BaseExpression, draft: Draft) -> bool:

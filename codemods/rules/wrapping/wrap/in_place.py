@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option, options, readers
-from codemods.reading.enclosing import contains, is_label
+from codemods.reading.enclosing import call_given, contains, is_label
 from codemods.reading.manual import is_constructor, is_factory
 from codemods.reading.one_process import makes_group
 from codemods.reading.words import is_name
@@ -79,9 +79,8 @@ def _is_none_or_never(ctx: Context, node: cst.BaseExpression) -> bool:
 
 def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
     """Whether a value is an argument of a constructor call."""
-    argument = ctx.parent(node)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or argument.keyword is None:
+    argument, call = ctx.parent(node), call_given(node, ctx)
+    if not isinstance(argument, cst.Arg) or call is None or argument.keyword is None:
         return False
     return argument.keyword.value == keyword and (is_constructor(ctx, call) or is_factory(ctx, call))
 
@@ -189,9 +188,7 @@ def chosen_for(
 
 
 def _chosen(
-    ctx: Context,
-    value: cst.BaseExpression,
-    is_known: Callable[[Context, cst.BaseExpression], bool],
+    ctx: Context, value: cst.BaseExpression, is_known: Callable[[Context, cst.BaseExpression], bool]
 ) -> Chosen | None:
     """The options of an expression, which all stand in it."""
     try:

@@ -51,8 +51,8 @@ def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> Non
             )
         _for_strategy(strategy, draft)
     elif draft.device_type == "cpu":
-        draft.common_kwargs["mesh"] = name = draft.fresh("cpu_mesh", "fsdp_mesh")
-        draft.before.append(f'{name} = {make(draft)}("cpu", ({distributed(draft)}.get_world_size(),))')
+        made = f'{make(draft)}("cpu", ({distributed(draft)}.get_world_size(),))'
+        draft.common_kwargs["mesh"] = draft.held(made, "cpu_mesh", "fsdp_mesh")
 
 
 def _for_strategy(strategy: Strategy, draft: Draft) -> None:
@@ -107,13 +107,11 @@ def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         raise NotStatic(f"sharding_strategy {', '.join(sorted(strategy.meshes))} with a device_mesh of another shape")
     text = ranks.text
     if ranks.is_made and ("auto_wrap_policy" in draft.given or len(names) == 2):
-        text = draft.fresh("mesh", "fsdp_mesh")
-        draft.before.append(f"{text} = {ranks.text}")
+        text = draft.held(text, "mesh", "fsdp_mesh")
     sliced = any(isinstance(origin.node, cst.Subscript) for origin in origins)
     if strategy.names <= HYBRID:
         if sliced and not text.isidentifier() and "sync_module_states" in draft.given:  # it is said more than once
-            text = draft.fresh("mesh", "fsdp_mesh")
-            draft.before.append(f"{text} = {ranks.text}")
+            text = draft.held(ranks.text, "mesh", "fsdp_mesh")
         # A mesh that is made covers all ranks, so that a broadcast to all covers both of its dimensions.
         draft.group, draft.mesh = (None, text) if sliced else ("", "")
         return text
@@ -127,14 +125,10 @@ def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
 
 def _of_replicas(ranks: Ranks, draft: Draft) -> str:
     """The first dimension of any mesh, over which NO_SHARD held replicas; all ranks where it is None."""
-    mesh = ranks.text
-    if ranks.is_made:
-        mesh = draft.fresh("device_mesh", "fsdp_device_mesh")
-        draft.before.append(f"{mesh} = {ranks.text}")
+    mesh = ranks.held(draft, "device_mesh", "fsdp_device_mesh")
     device, draft.group = f"{mesh}.device_type", f"{mesh}.get_group(0)"
     if ranks.may_be_none:
-        group = draft.fresh("group", "fsdp_group")
-        draft.before.append(f"{group} = {draft.group} if {mesh} is not None else None")
+        group = draft.held(f"{draft.group} if {mesh} is not None else None", "group", "fsdp_group")
         device, draft.group = another_type(draft) or CUDA, group
     name, function = draft.fresh("mesh", "fsdp_mesh"), draft.imported(SUPPORT, "replicate_mesh")
     draft.before.append(draft.assigned(name, function, [device, draft.group]))
@@ -164,12 +158,8 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
 def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh whose dimensions only run time knows, if there is one."""
     if (strategy.names <= HYBRID or is_by_shape(ranks, strategy)) and not ranks.may_be_none:
-        text = ranks.text
-        if ranks.is_made:
-            text = draft.fresh("mesh", "fsdp_mesh")
-            draft.before.append(f"{text} = {ranks.text}")
-        draft.mesh, draft.group = text, None
-        return text
+        draft.mesh, draft.group = ranks.held(draft, "mesh", "fsdp_mesh"), None
+        return draft.mesh
     seen = [origin for origin in ranks.origins if not origin.is_none]
     if is_of_hybrids(ranks, strategy, draft):
         draft.mesh, draft.mesh_is_optional, draft.group = ranks.text, ranks.may_be_none, None

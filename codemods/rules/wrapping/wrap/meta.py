@@ -9,7 +9,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic
-from codemods.reading.enclosing import contains, upward
+from codemods.reading.enclosing import call_given, contains, upward
 from codemods.reading.makeup import Makeup
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_rank import is_on_one_rank
@@ -58,10 +58,9 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
         draft.draws = not _only_makes_room(init, draft)
         text = draft.file.quote(init)
         if not isinstance(init, (cst.Name, cst.Attribute)):
-            text = draft.fresh("init_fn", "param_init_fn")
             several = "\n" in draft.file.code(init)
-            value = f"(\n    {draft.file.quote_text(*draft.file.span(init))}\n)" if several else draft.file.quote(init)
-            draft.before.append(f"{text} = {value}")
+            value = f"(\n    {draft.file.quote_text(*draft.file.span(init))}\n)" if several else text
+            text = draft.held(value, "init_fn", "param_init_fn")
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {text})")
     if _is_synced(arguments, draft):
         _sync_units(arguments["sync_module_states"], draft)
@@ -159,9 +158,8 @@ def _sites(ctx: Context) -> list[cst.Call]:
     """The calls that name the meta device: `.to("meta")`, `torch.device("meta")`, `Net(device="meta")`."""
     found = []
     for node in ctx.nodes(cst.SimpleString):
-        argument = ctx.parent(node)
-        call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-        if node.raw_value == "meta" and isinstance(argument, cst.Arg) and isinstance(call, cst.Call):
+        argument, call = ctx.parent(node), call_given(node, ctx)
+        if node.raw_value == "meta" and isinstance(argument, cst.Arg) and call is not None:
             named = argument.keyword.value if argument.keyword is not None else ""
             if named == "device" or last_name(call.func) in _DEVICES:
                 found.append(call)

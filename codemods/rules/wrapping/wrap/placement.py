@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Import, NotStatic, Origin
 from codemods.reading.choices import Option, options, written
 from codemods.reading.cpu_backend import backend_edits
+from codemods.reading.enclosing import bound_once
 from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE
 
@@ -22,10 +23,7 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     origins = draft.file.origins(value)
     if all(origin.is_none for origin in origins):
         return
-    bound = draft.file.bound(value) if isinstance(value, cst.Name) else None
-    choice = value
-    if bound is not None and len(bound) == 1 and bound[0][0].path == draft.file.path and len(origins) > 1:
-        choice = bound[0][1]
+    choice = (bound_once(draft.file, value) if len(origins) > 1 else None) or value
     if isinstance(choice, cst.IfExp) and draft.file.same_meaning(choice, draft.call):
         switch_offload(Switch(choice.test, choice.body, choice.orelse), draft)
         return
@@ -139,9 +137,7 @@ def offload_of_entry(value: Entry, draft: Draft) -> None:
         draft.common_kwargs["offload_policy"] = value.text
         _compute_on_cpu(draft)
         return
-    name = draft.fresh("cpu_offload", "fsdp_cpu_offload")
-    draft.before.append(f"{name} = {value.text}")
-    offload_at_run_time(name, draft)
+    offload_at_run_time(draft.held(value.text, "cpu_offload", "fsdp_cpu_offload"), draft)
 
 
 def sync_of_entry(value: Entry, draft: Draft) -> None:
@@ -153,9 +149,8 @@ def sync_of_entry(value: Entry, draft: Draft) -> None:
 def offload_at_run_time(text: str, draft: Draft) -> None:
     """A `CPUOffload`, or None, that only run time knows."""
     offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
-    name = draft.fresh("offload_policy", "fsdp_offload_policy")
-    draft.before.append(f"{name} = {offloaded}() if {text} and {text}.offload_params else {kept}()")
-    draft.common_kwargs["offload_policy"] = name
+    policy = f"{offloaded}() if {text} and {text}.offload_params else {kept}()"
+    draft.common_kwargs["offload_policy"] = draft.held(policy, "offload_policy", "fsdp_offload_policy")
     _compute_on_cpu(draft)
 
 

@@ -29,14 +29,7 @@ from .moved_elsewhere import find_parameters
 from .one_dict import gather_arguments
 from .other_classes import leave_to_others
 from .passed_dict import keep_dict, pass_dict_on
-from .placement import (
-    offload_of_entry,
-    switch_offload,
-    switch_sync,
-    sync_of_entry,
-    translate_offload,
-    translate_sync,
-)
+from .placement import offload_of_entry, switch_offload, switch_sync, sync_of_entry, translate_offload, translate_sync
 from .policy import switch_policy, translate_policy
 from .policy_at_run_time import find_units
 from .policy_made_elsewhere import policy_of_entry

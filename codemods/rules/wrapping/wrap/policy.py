@@ -14,14 +14,10 @@ import libcst as cst
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import bound_once, contains
 from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.optional_results import arguments_given, function_only_for, optional_result
-from codemods.reading.policies import (
-    class_elements,
-    policy_call,
-    policy_classes,
-)
+from codemods.reading.policies import class_elements, policy_call, policy_classes
 
 from .draft import Draft, Switch, UnitSelector
 from .in_place import mentions
@@ -137,7 +133,7 @@ def _has_comments(ctx: Context, statement: cst.CSTNode) -> bool:
 def switch_policy(value: Switch, draft: Draft) -> None:
     """`auto_wrap_policy` that a condition decides about, where one side has none."""
     sides = [side for side in (value.body, value.orelse) if side is not None]
-    present = [side for side in sides if not (isinstance(side, cst.BaseExpression) and _is_none(side, draft))]
+    present = [side for side in sides if not (isinstance(side, cst.BaseExpression) and draft.is_none(side))]
     if not present:
         return
     if len(present) > 1 or not isinstance(present[0], cst.BaseExpression):
@@ -150,10 +146,6 @@ def switch_policy(value: Switch, draft: Draft) -> None:
         test = f"not {test}" if isinstance(value.test, (cst.Name, cst.Attribute, cst.Call)) else f"not ({test})"
     guard = f"{test} and {draft.selector.guard}" if draft.selector.guard else test
     draft.selector = replace(draft.selector, guard=guard)
-
-
-def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
-    return all(origin.is_none for origin in draft.file.origins(value))
 
 
 # A policy of classes that a function returns beside other settings, always the same: the loop names the classes.
@@ -239,12 +231,9 @@ def _is_plain(ctx: Context, several: cst.Tuple) -> bool:
 
 def _made_for(ctx: Context, element: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.CSTNode | None]:
     """What makes the policy, and the statement that names it for this use alone."""
-    bound = ctx.bound(element) if isinstance(element, cst.Name) else None
-    if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
-        return element, None
-    made = bound[0][1]
-    line = assignment_only_for(ctx, made, lambda use: use is element)
-    return (made, line) if line is not None else (element, None)
+    made = bound_once(ctx, element)
+    line = assignment_only_for(ctx, made, lambda use: use is element) if made is not None else None
+    return (made, line) if made is not None and line is not None else (element, None)
 
 
 def _classes_at(

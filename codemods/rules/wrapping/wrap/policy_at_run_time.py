@@ -9,11 +9,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, NotStatic, Origin
 from codemods.reading.choices import written
-from codemods.reading.policies import (
-    class_elements,
-    policy_call,
-    policy_classes,
-)
+from codemods.reading.policies import class_elements, policy_call, policy_classes
 from codemods.reading.policy_functions import are_by_module, leaves_something, uses
 
 from .draft import Draft, Note, UnitSelector
@@ -25,9 +21,7 @@ def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft:
     draft.keeps.update(origin.node for origin in origins if origin.node is not None)
     text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
-        name = draft.fresh("policy", "wrap_policy")
-        draft.before.append(f"{name} = {written(draft.file, value, {})}")
-        text = name
+        text = draft.held(written(draft.file, value, {}), "policy", "wrap_policy")
     seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
     ask_policy(text, origins, bool(seen) and all(is_policy(origin) for origin in seen), draft)
 

@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
+from codemods.reading.enclosing import call_given
 from codemods.reading.layout import lost_comments
 from codemods.reading.manual import argument_name
 from codemods.reading.policies import (
@@ -185,9 +186,8 @@ def is_policy_argument(draft: Draft, use: cst.Name) -> bool:
     ctx = draft.file
     if draft.spread.get(use) == "auto_wrap_policy":
         return True
-    argument = ctx.parent(use)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call):
+    argument, call = ctx.parent(use), call_given(use, ctx)
+    if not isinstance(argument, cst.Arg) or call is None:
         return False
     if ctx.fsdp1(call.func) != WRAPPER and not (call is draft.call and takes_alone(ctx, argument)):
         return False

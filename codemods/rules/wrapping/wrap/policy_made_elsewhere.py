@@ -10,14 +10,9 @@ import libcst as cst
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.choices import Option, written
 from codemods.reading.dead import assignment_only_for
+from codemods.reading.enclosing import bound_once
 from codemods.reading.optional_results import only_result
-from codemods.reading.policies import (
-    class_elements,
-    isinstance_argument,
-    joined_classes,
-    policy_call,
-    policy_classes,
-)
+from codemods.reading.policies import class_elements, isinstance_argument, joined_classes, policy_call, policy_classes
 from codemods.reading.predicates import class_policies, predicates
 
 from .condition import function_targets
@@ -39,8 +34,7 @@ def policy_of_entry(value: Entry, draft: Draft) -> None:
         return
     except NotStatic:
         draft.restore(state)
-    name = draft.fresh("policy", "wrap_policy")
-    draft.before.append(f"{name} = {value.text}")
+    name = draft.held(value.text, "policy", "wrap_policy")
     is_given = bool(value.values) and not value.may_lack and all(is_policy(origin) for origin in value.values)
     ask_policy(name, value.values, is_given, draft)
 
@@ -59,8 +53,7 @@ def _classes_in_dict(value: Entry, draft: Draft) -> None:
     if found is not None:
         rename(where, found, draft, ("unit_classes",))
     draft.passed["auto_wrap_policy"] = "unit_classes"
-    name = draft.fresh("unit_classes", "fsdp_unit_classes")
-    draft.before.append(f"{name} = {value.text}")
+    name = draft.held(value.text, "unit_classes", "fsdp_unit_classes")
     draft.selector = classes.selector(f"isinstance({{module}}, {name})")
 
 
@@ -120,9 +113,7 @@ def _as_function(value: cst.BaseExpression, origins: Sequence[Origin], draft: Dr
     draft.predicates |= nodes
     text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
-        name = draft.fresh("is_unit", "is_unit_module")
-        draft.before.append(f"{name} = {written(draft.file, value, {})}")
-        text = name
+        text = draft.held(written(draft.file, value, {}), "is_unit", "is_unit_module")
     draft.selector = UnitSelector(
         f"{text}({{module}})",
         nested=True,
@@ -148,8 +139,7 @@ def _picks_container(origin: Origin, draft: Draft) -> bool:
 def returned_for_one_call(value: cst.BaseExpression, draft: Draft) -> bool:
     """A policy of classes that a function of this file returns for this call alone: the loop names the classes."""
     ctx = draft.file
-    bound = ctx.bound(value) if isinstance(value, cst.Name) else None
-    call = bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0].path == ctx.path else value
+    call = bound_once(ctx, value) or value
     found = only_result(ctx, call)
     if found is None or draft.ignores or draft.float32_class:
         return False
@@ -226,9 +216,7 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
         made = [Option(each.file, each.node, False) for each in origins if isinstance(each.node, cst.BaseExpression)]
         text = renamed(value, made, draft, "auto_wrap_policy", ("unit_classes", "fsdp_unit_classes"))
     elif not isinstance(value, (cst.Name, cst.Attribute)):
-        name = draft.fresh("unit_classes")
-        draft.before.append(f"{name} = {text}")
-        text = name
+        text = draft.held(text, "unit_classes")
     is_guarded = optional and bool(draft.float32_class)
     test = f"isinstance({{module}}, {text}{' or ()' if optional and not is_guarded else ''})"
     draft.selector = replace(classes.selector(test), guard=f"{text} is not None" if is_guarded else "")

@@ -71,9 +71,7 @@ def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
         is_short = isinstance(value, cst.Name) or len(draft.file.code(value)) <= _SHORT
         if is_short and isinstance(value, (cst.Name, cst.Attribute)):
             return text
-    name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
-    draft.before.append(f"{name} = {text}")
-    return name
+    return draft.held(text, "mixed_precision", "fsdp_mixed_precision")
 
 
 def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
@@ -114,9 +112,8 @@ def _of_entry(value: Entry, draft: Draft) -> None:
         raise NotStatic("mixed_precision comes out of a dict")
     fields, casts = _read(made, draft)
     optional = value.may_lack or len(made) < len(value.values)
-    policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     none = f" or {draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()" if optional else ""
-    draft.before.append(f"{policy} = {value.text}{none}")
+    policy = draft.held(f"{value.text}{none}", "mp_policy", "fsdp_mp_policy")
     draft.definitions |= nodes | value.displays
     draft.keeps -= nodes
     _ask_whether_cast(policy, fields, draft)
@@ -326,11 +323,9 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     text = draft.file.quote(value)
     if isinstance(value, cst.Name) and not optional:
         return text
-    name = draft.fresh("mp_policy", "fsdp_mp_policy")
     if optional:
         text = _or_policy(value, text, f"{draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()", draft)
-    draft.before.append(f"{name} = {text}")
-    return name
+    return draft.held(text, "mp_policy", "fsdp_mp_policy")
 
 
 def _put_for_none(value: cst.BaseExpression, draft: Draft) -> bool:

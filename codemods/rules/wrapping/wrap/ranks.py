@@ -39,6 +39,10 @@ class Ranks:
         """Whether its text would make another one each time it is written."""
         return not isinstance(self.node, (cst.Name, cst.Attribute, cst.Subscript))
 
+    def held(self, draft: Draft, *names: str) -> str:
+        """Its text, which can be repeated: under one of these names, where it would make another one each time."""
+        return draft.held(self.text, *names) if self.is_made else self.text
+
 
 def ranks_of(argument: str, value: Value | None, draft: Draft) -> Ranks | None:
     """What an argument gives; None where that is nothing. Raises NotStatic."""

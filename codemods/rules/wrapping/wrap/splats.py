@@ -11,7 +11,8 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.enclosing import contains, upward
+from codemods.reading.enclosing import bound_once, contains, upward
+from codemods.reading.shapes import is_call_to, key_of, parameter_names
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Entry, Switch, Value
@@ -79,10 +80,9 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
 
 def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     """A dict in a local variable, with what is stored into it above the call."""
-    bound = ctx.bound(name)
-    if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
+    display = bound_once(ctx, name)
+    if display is None:
         raise unseen(ctx, name)
-    display = bound[0][1]
     statement = ctx.parent(display)
     if not isinstance(statement, (cst.Assign, cst.AnnAssign)) or ctx.scope(statement) is not ctx.scope(call):
         raise unseen(ctx, name)
@@ -132,9 +132,7 @@ def _is_read(ctx: Context, use: cst.Name) -> bool:
     if isinstance(holder, cst.Subscript) and holder.value is use:
         return not isinstance(ctx.parent(holder), (cst.AssignTarget, cst.Del, cst.AugAssign))
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    return (
-        isinstance(call, cst.Call) and isinstance(call.func, cst.Name) and call.func.value in {"print", "str", "repr"}
-    )
+    return is_call_to(call, "print", "str", "repr")
 
 
 def _unread_attribute(ctx: Context, use: cst.Name) -> cst.CSTNode | None:
@@ -156,11 +154,10 @@ def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
     statement: cst.CSTNode | None = None
     if isinstance(holder, cst.Subscript) and holder.value is use and isinstance(ctx.parent(holder), cst.AssignTarget):
         assignment = cst.ensure_type(ctx.parent(cst.ensure_type(ctx.parent(holder), cst.AssignTarget)), cst.Assign)
-        index = holder.slice[0].slice
-        key = index.value if isinstance(index, cst.Index) else None
-        if len(assignment.targets) != 1 or not isinstance(key, cst.SimpleString):
+        key = key_of(holder)
+        if len(assignment.targets) != 1 or key is None:
             raise unseen(ctx, use)
-        values, statement = {str(key.evaluated_value): assignment.value}, assignment
+        values, statement = {key: assignment.value}, assignment
     elif isinstance(holder, cst.Attribute) and holder.attr.value == "update":
         update = ctx.parent(holder)
         if not isinstance(update, cst.Call) or not isinstance(ctx.parent(update), cst.Expr):
@@ -259,7 +256,7 @@ def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) 
     calls = [(where, where.parent(name), name) for where, name in ctx.references_to(function)]
     if not calls or function.decorators or not _is_only_spread(ctx, value, function):
         raise unseen(ctx, value)
-    taken = {param.name.value for param in (*function.params.params, *function.params.kwonly_params)}
+    taken = set(parameter_names(function))
     given: list[dict[str, tuple[Context, cst.BaseExpression]]] = []
     for where, call, name in calls:
         if not isinstance(call, cst.Call) or call.func is not name or any(argument.star for argument in call.args):

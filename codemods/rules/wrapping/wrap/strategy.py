@@ -19,7 +19,7 @@ from .hybrid_only import HYBRID
 from .ranks import Ranks
 from .strategy_at_run_time import look_at_run_time, named, with_kwargs
 from .strategy_choices import choose_in_attribute, choose_in_dict, choose_in_place
-from .strategy_names import FULL_SHARD, Strategy, frees_late, kwargs_for, own_parameter, strategy_name
+from .strategy_names import FULL_SHARD, Strategy, frees_late, kwargs_for, names_of, own_parameter
 
 
 def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Strategy:
@@ -42,15 +42,14 @@ def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Str
 def _of_entry(value: Entry, draft: Draft, given: Ranks | None) -> Strategy:
     """A strategy that comes out of a dict."""
     origins = [o for where, source in value.stored for o in where.origins(source) if not _is_text(where, source, o)]
-    seen = {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
+    seen = names_of(origins)
     names = frozenset(each or "" for each in seen) if seen and None not in seen else frozenset(STRATEGIES)
     if len(names) == 1 and (not value.may_lack or names == FULL_SHARD.names):
         return Strategy(names)
     there = choose_in_dict(value, draft) if draft.goes_on and given is None else None
     if there is not None:
         return there
-    name = draft.fresh("strategy", "sharding_strategy")
-    draft.before.append(f"{name} = {value.text}")
+    name = draft.held(value.text, "strategy", "sharding_strategy")
     surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in origins)
     if names & HYBRID and names - HYBRID & Strategy(names).meshes:
         names = frozenset(STRATEGIES)  # two kinds of mesh, made by a function: several calls share a dict
@@ -82,11 +81,9 @@ def _switched(value: Switch, draft: Draft, given: Ranks | None) -> Strategy:
         texts = [(test, kwargs_for(frozenset({name}))) for test, name in found]
         if len({text for _, text in texts}) == 1:
             return Strategy(frozenset({found[0][1]}))
-        kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
-        draft.before.append(f"{kwargs} = {_chosen(texts)}")
-        return Strategy(names, kwargs, is_own=True)
-    name = draft.fresh("strategy", "sharding_strategy")
-    draft.before.append(f"{name} = {_chosen([(test, chr(34) + each + chr(34)) for test, each in found])}")
+        return Strategy(names, draft.held(_chosen(texts), "fsdp_kwargs", "shard_kwargs"), is_own=True)
+    quoted = [(test, f'"{each}"') for test, each in found]
+    name = draft.held(_chosen(quoted), "strategy", "sharding_strategy")
     return with_kwargs(Strategy(names, "**", name), draft, given)
 
 
@@ -114,9 +111,7 @@ def _chosen(cases: Sequence[tuple[str, str]]) -> str:
 
 
 def _fixed(value: cst.BaseExpression, draft: Draft) -> Strategy | None:
-    names: set[str | None] = set()
-    for origin in draft.file.origins(value):
-        names.add(strategy_name(origin.file, origin.node) if isinstance(origin.node, cst.BaseExpression) else None)
+    names = names_of(draft.file.origins(value))
     if len(names) != 1 or None in names or own_parameter(value, draft) is not None:
         return None
     return Strategy(frozenset(name for name in names if name is not None))

@@ -23,6 +23,7 @@ from .strategy_names import (
     in_table_order,
     kwargs_for,
     name_looked_up,
+    names_of,
     own_parameter,
     strategy_name,
 )
@@ -33,15 +34,13 @@ def look_at_run_time(value: cst.BaseExpression, draft: Draft, given: Ranks | Non
     ctx = draft.file
     origins = ctx.origins(value)
     draft.keeps.update(origin.node for origin in origins if origin.node is not None)
-    seen = {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
+    seen = names_of(origins)
     parameter = own_parameter(value, draft)
     if parameter is not None and parameter.default is not None:
         seen.add(strategy_name(ctx, parameter.default))
     found = _stored_origins(ctx, value.attr.value) if isinstance(value, cst.Attribute) else []
     if isinstance(value, cst.Attribute):
-        seen = {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in found} or {
-            None
-        }
+        seen = names_of(found) or {None}
     is_followed = None not in seen
     names = frozenset(n for n in seen if n is not None) if is_followed else frozenset(STRATEGIES)
     if parameter is not None and _is_handed_on(draft):
@@ -57,8 +56,7 @@ def look_at_run_time(value: cst.BaseExpression, draft: Draft, given: Ranks | Non
                 draft.keeps.discard(assigned_once(value, ctx))
             return looked_up
     if not isinstance(value, (cst.Name, cst.Attribute)):
-        text = draft.fresh("strategy", "sharding_strategy")
-        draft.before.append(f"{text} = {written(ctx, value, {})}")
+        text = draft.held(written(ctx, value, {}), "strategy", "sharding_strategy")
     surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
     surely_given |= bool(found) and is_followed and not any(o.is_none for o in found)
     surely_given = (surely_given or _is_given(value, draft)) and not _may_miss(assigned_once(value, ctx))

@@ -12,6 +12,7 @@ from codemods.api import Context, Edit, NotStatic
 from codemods.reading.attribute_stores import Stored, stored
 from codemods.reading.choices import Option, lookup, options, written
 from codemods.reading.layout import length_behind, line_before
+from codemods.reading.shapes import front
 from codemods.tables.strategies import STRATEGIES
 
 from . import own_meshes
@@ -29,14 +30,7 @@ from .in_place import (
 )
 from .mesh_shape import is_for_each, is_of_all
 from .ranks import Ranks, device_type
-from .strategy_names import (
-    ARGUMENT,
-    Strategy,
-    assigned_once,
-    frees_late,
-    names_given,
-    strategy_name,
-)
+from .strategy_names import ARGUMENT, Strategy, assigned_once, frees_late, names_given, strategy_name
 
 
 def choose_in_dict(value: Entry, draft: Draft) -> Strategy | None:
@@ -246,10 +240,7 @@ def _is_there(key: cst.BaseExpression, value: cst.BaseExpression, draft: Draft) 
 
 
 def _by_key(key: cst.BaseExpression, keys: Mapping[str, str], chosen: Strategy, draft: Draft) -> Strategy | None:
-    part = key
-    while isinstance(part, cst.Attribute):
-        part = part.value
-    if not isinstance(part, cst.Name):
+    if not isinstance(front(key), cst.Name):
         return None
     return Strategy(chosen.names, "**", "", keys, draft.file.quote(key))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, Origin
 from codemods.reading.choices import Option
+from codemods.reading.enclosing import bound_once
 from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft
@@ -75,6 +76,11 @@ def strategy_name(ctx: Context, node: cst.BaseExpression) -> str | None:
     return name if name in STRATEGIES else None
 
 
+def names_of(origins: Iterable[Origin]) -> set[str | None]:
+    """Those that a value can be; None among them where one of its origins is no strategy, or not seen."""
+    return {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
+
+
 def own_parameter(value: cst.BaseExpression, draft: Draft) -> cst.Param | None:
     """The parameter of the wrapping function that the value is, if it is one: part of an interface."""
     scope = draft.file.scope(draft.call)
@@ -133,5 +139,4 @@ def in_table_order(name: str) -> int:
 
 def assigned_once(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
     """What a variable is set to, where that is one expression of this file."""
-    bound = ctx.bound(value) if isinstance(value, cst.Name) else None
-    return bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0].path == ctx.path else value
+    return bound_once(ctx, value) or value

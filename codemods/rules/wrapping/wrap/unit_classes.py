@@ -6,9 +6,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.makeup import may_hold
-from codemods.reading.policies import (
-    class_elements,
-)
+from codemods.reading.policies import class_elements
 
 from .draft import Draft
 

@@ -11,6 +11,7 @@ from codemods.plan import Plan
 from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
+from codemods.reading.enclosing import call_given
 from codemods.reading.layout import removal
 from codemods.reading.words import is_name
 from codemods.tables.names import WRAPPER
@@ -60,11 +61,8 @@ def _goes_too(use: cst.Name, made: Draft, plan: Plan) -> bool:
     ctx = made.file
     if use in made.spread:
         return True
-    argument = ctx.parent(use)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or not plan.is_native(call):
-        return False
-    return takes_alone(ctx, argument)
+    argument, call = ctx.parent(use), call_given(use, ctx)
+    return isinstance(argument, cst.Arg) and call is not None and plan.is_native(call) and takes_alone(ctx, argument)
 
 
 # Fields of a dataclass that only a dropped argument reads: `limit_all_gathers: bool = True` goes with it.

@@ -1,0 +1,96 @@
+"""Shapes of statements, calls and tests that many rules ask for, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeGuard
+
+import libcst as cst
+
+from codemods.api import Context
+
+
+def alone(line: cst.CSTNode | None) -> cst.BaseSmallStatement | None:
+    """The statement that has a line for itself."""
+    return line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+
+
+def only_target(statement: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """`a` of `a = value`; None of `a = b = value`, and of anything else than an assignment."""
+    is_one = isinstance(statement, cst.Assign) and len(statement.targets) == 1
+    return statement.targets[0].target if isinstance(statement, cst.Assign) and is_one else None
+
+
+def parameters(function: cst.FunctionDef) -> tuple[cst.Param, ...]:
+    """Those that a call can name."""
+    return (*function.params.params, *function.params.kwonly_params)
+
+
+def parameter_names(function: cst.FunctionDef) -> list[str]:
+    """The names of those."""
+    return [parameter.name.value for parameter in parameters(function)]
+
+
+def keywords(arguments: Iterable[cst.Arg]) -> dict[str, cst.BaseExpression]:
+    """What is given by name."""
+    return {argument.keyword.value: argument.value for argument in arguments if argument.keyword is not None}
+
+
+def is_attribute(node: object, *names: str) -> TypeGuard[cst.Attribute]:
+    """`model.module`, by the last name."""
+    return isinstance(node, cst.Attribute) and node.attr.value in names
+
+
+def is_call_to(node: object, *names: str) -> TypeGuard[cst.Call]:
+    """`len(x)`, by the plain name of what is called."""
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in names
+
+
+def callee(expression: cst.BaseExpression) -> cst.BaseExpression:
+    """`f` of `f(x)`, and of `f`, as which a decorator can stand."""
+    return expression.func if isinstance(expression, cst.Call) else expression
+
+
+def receiver(call: cst.Call) -> cst.BaseExpression:
+    """`net` of `net.parameters()`, for a call that is known to be one of a method."""
+    return cst.ensure_type(call.func, cst.Attribute).value
+
+
+def called_on(node: object, *methods: str) -> cst.BaseExpression | None:
+    """`net` of `net.parameters()`, by the names of methods."""
+    return node.func.value if isinstance(node, cst.Call) and is_attribute(node.func, *methods) else None
+
+
+def front(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`self` of `self.net.layer`."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
+
+
+def indexed_front(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`self` of `self.layers[0].weight`."""
+    while isinstance(node, (cst.Attribute, cst.Subscript)):
+        node = node.value
+    return node
+
+
+def class_test(test: cst.CSTNode | None, ctx: Context) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """`model` and `FSDP` of `isinstance(model, FSDP)`."""
+    if not isinstance(test, cst.Call) or ctx.code(test.func) != "isinstance" or len(test.args) != 2:
+        return None
+    return test.args[0].value, test.args[1].value
+
+
+def comparison(test: cst.CSTNode | None) -> tuple[cst.BaseExpression, cst.BaseCompOp, cst.BaseExpression] | None:
+    """The three parts of `a == b`; None of `a < b < c`."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return None
+    return test.left, test.comparisons[0].operator, test.comparisons[0].comparator
+
+
+def key_of(subscript: cst.Subscript) -> str | None:
+    """The literal key of `table["key"]`."""
+    index = subscript.slice[0].slice if len(subscript.slice) == 1 else None
+    key = index.value if isinstance(index, cst.Index) else None
+    return str(key.evaluated_value) if isinstance(key, cst.SimpleString) else None
