@@ -88,9 +88,7 @@ _COMPARE = "compare what is generated; without autocast the root's layers comput
 _LOST_GRADIENT = "a loss is computed of parameters that are summoned, which would get no gradient of it"
 _RUN_MODEL = "compute it in the forward of the module that has them, and call the wrapped module outside of the context"
 _NO_GRADIENT = "the loss that is computed of parameters here gives them no gradient; so it was with flat parameters"
-_GIVE_GRADIENT = (
-    "give it to the optimizer (weight_decay for squares), or add it to p.grad behind the backward"
-)
+_GIVE_GRADIENT = "give it to the optimizer (weight_decay for squares), or add it to p.grad behind the backward"
 _PARAMETERS = frozenset({"weight", "bias"})
 """What is no buffer in any module of torch."""
 
