@@ -50,6 +50,7 @@ from itertools import dropwhile, islice
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.dimensions import asks_dimensions
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
 from codemods.reading.model_parts import wrapped_around
@@ -77,7 +78,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     seen: set[cst.CSTNode | None] = set()
     for given in _read_or_handed_on(ctx):
         inside = (node for loop in loops_over(given, ctx) for node in ctx.inside(loop))
-        asked = next((node for node in inside if _is_dimension(node, ctx)), None)
+        asked = next((node for node in inside if asks_dimensions(node, ctx)), None)
         function = enclosing(ctx, asked, cst.FunctionDef) if asked is not None else None
         if asked is not None and function is not None and _is_for_others(asked, ctx):
             continue
@@ -89,7 +90,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if groups_by_dimension(ctx, call) and any(wrapped_around(each.value, ctx) is not None for each in call.args):
             yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE.format(test=ctx.code(call.func)), _HINT)
     for reading in stepped(ctx):
-        asked = next((node for node in ctx.inside(reading.body) if _is_dimension(node, ctx)), None)
+        asked = next((node for node in ctx.inside(reading.body) if asks_dimensions(node, ctx)), None)
         around = ctx.ancestors(asked) if asked is not None else ()
         compared = next((outer for outer in around if isinstance(outer, cst.Comparison)), None)
         tensors = [node for node in ctx.inside(compared) if isinstance(node, _TENSOR)] if compared is not None else []
@@ -104,7 +105,7 @@ def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
         is_read = isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS
         if is_read and wrapped_around(cst.ensure_type(call.func, cst.Attribute).value, ctx) is not None:
             yield call
-    if any(_is_dimension(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
+    if any(asks_dimensions(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
         yield from (reading.body for reading in handed_on(ctx) if isinstance(reading.body, Loop))
 
 
@@ -112,19 +113,6 @@ def _is_for_others(asked: cst.CSTNode, ctx: Context) -> bool:
     """Whether each run that wraps does without what the function around gives."""
     callers = ctx.callers(asked)
     return bool(callers) and all(is_overwritten(where, call) for where, call in callers)
-
-
-def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
-    """`p.ndim`, `p.dim()` and `len(p.shape)`."""
-    if isinstance(node, cst.Attribute):
-        around = ctx.parent(node)
-        is_called = isinstance(around, cst.Call) and around.func is node
-        return node.attr.value == "ndim" or (node.attr.value == "dim" and is_called)
-    if not isinstance(node, cst.Call) or ctx.code(node.func) != "len" or len(node.args) != 1:
-        return False
-    shape = node.args[0].value
-    shape = shape.func if isinstance(shape, cst.Call) and not shape.args else shape
-    return isinstance(shape, cst.Attribute) and shape.attr.value in {"shape", "size"}
 
 
 # What a call gives, and each run that wraps puts something else in the place of before it is read.
