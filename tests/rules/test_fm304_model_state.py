@@ -371,6 +371,31 @@ def test_state_that_one_rank_reads_alone_raises(guard: str, model: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("test", "guard", "is_alone"),
+    [
+        ("rank == 0", "if first:", True),
+        ("rank == 0 or not path.parallel", "if first and path:", True),
+        ("rank == 0 or path.world_size == 1", "if not first:\n        return\n    if path:", True),
+        ("rank == 0 or path.all", "if first:", False),
+        ("path.every == 0", "if first:", False),
+    ],
+)
+def test_one_rank_that_has_a_name(test: str, guard: str, is_alone: bool) -> None:
+    text = f"""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, rank, path):
+    first = {test}
+    model = FSDP(net)
+    {guard}
+        path.save(model.state_dict())
+"""
+    found = [finding.message for finding in rewrite(text).findings if finding.rule == "FM304"]
+    assert ["on one rank alone" in message for message in found] == [is_alone]
+
+
 @pytest.mark.parametrize("other", ["DDP(net)", "net"])
 def test_state_that_one_rank_reads_of_a_model_that_may_not_be_sharded(other: str) -> None:
     text = f"""
