@@ -50,11 +50,14 @@ from itertools import dropwhile, islice
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.asked_for import asked_for
 from codemods.reading.dimensions import asks_dimensions
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import groups_by_dimension
+from codemods.reading.parameter_lists import heads
+from codemods.reading.places import bound
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import stepped
 from codemods.tables.optimizers import BY_DIMENSION
@@ -77,8 +80,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop over a wrapped model's parameters that asks for their dimensions, at the question."""
     seen: set[cst.CSTNode | None] = set()
     for given in _read_or_handed_on(ctx):
-        inside = (node for loop in loops_over(given, ctx) for node in ctx.inside(loop))
-        asked = next((node for node in inside if asks_dimensions(node, ctx)), None)
+        asked = next((each for loop in loops_over(given, ctx) for each in _questions(loop, ctx)), None)
         function = enclosing(ctx, asked, cst.FunctionDef) if asked is not None else None
         if asked is not None and function is not None and _is_for_others(asked, ctx):
             continue
@@ -97,6 +99,16 @@ def find(ctx: Context) -> Iterator[Finding]:
         if compared is not None and any(is_sharded(tensor, ctx) for tensor in tensors):
             message = _STEPPED.format(test=ctx.code(compared))
             yield finding(CODE, Level.REVIEW, ctx, compared, message, _HINT_OF_STEP)
+
+
+def _questions(loop: Loop, ctx: Context) -> Iterator[cst.CSTNode]:
+    """Where a loop asks for dimensions, itself or by a function of the program: `if has_decay(name, p):`."""
+    yield from (node for node in ctx.inside(loop) if asks_dimensions(node, ctx))
+    names = frozenset(name for head in heads(loop) for name in bound(head.target))
+    for asked in asked_for(loop, names, ctx):
+        inside = asked.file.inside(asked.body)
+        if any(asks_dimensions(node, asked.file) and asked.is_about(node) for node in inside):
+            yield asked.call
 
 
 def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
