@@ -109,6 +109,14 @@ class Tree:
         return self._given_width or _width_of(self.text)
 
     @cached_property
+    def indent(self) -> str:
+        """One level of indentation, as most of the file has it."""
+        first, is_tabs = self.module.default_indent, self.text.count("\n\t") > self.text.count("\n ")
+        if first.startswith("\t") is is_tabs:
+            return first
+        return "\t" if is_tabs else "    "
+
+    @cached_property
     def _line_starts(self) -> list[int]:
         return [0, *accumulate(len(line) + 1 for line in self.text.split("\n")[:-1])]
 
