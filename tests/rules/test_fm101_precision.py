@@ -768,7 +768,10 @@ def test_what_a_script_is_started_with_wraps_once() -> None:
             fire.Fire(main)
     """)
     assert rewrite(text).support == set()
-    assert rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support == {"cast_at_root"}
+    text = text.replace('if __name__ == "__main__":', "for _ in range(2):")
+    assert rewrite(text).support == set(), "nothing has what it wrapped before"
+    assert rewrite(text.replace("\n\n\nfor", "\n    return model\n\n\nfor")).support == {"cast_at_root"}
+    assert rewrite(text.replace("make_model(size)", "size")).support == {"cast_at_root"}
 
 
 OWN_MODEL = """
