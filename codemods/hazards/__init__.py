@@ -18,6 +18,7 @@ from . import (
     handed_on,
     index_writes,
     late_writes,
+    library_checkpointers,
     library_functions,
     low_precision_gradients,
     other_methods,
@@ -70,4 +71,5 @@ HAZARDS: tuple[Check, ...] = (
     parameter_attributes.CHECK,
     forward_on_one_rank.CHECK,
     library_functions.CHECK,
+    library_checkpointers.CHECK,
 )

@@ -49,6 +49,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.asked_for import Asked, asked_for
 from codemods.reading.flat_parameters import may_have_had_flat_parameters
 from codemods.reading.model_parameters import Loop, is_summoned, loops_over
 from codemods.reading.model_parts import wrapped_around
@@ -74,7 +75,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         read = read_of(call)
         if read is None or (ctx.scope(call), ctx.code(read)) in seen:
             continue
-        if not any(_asks_for_name(loop, names_of(loop), ctx) for loop in loops_over(call, ctx)):
+        if not any(_tells_apart(loop, ctx) for loop in loops_over(call, ctx)):
             continue
         if not _asks_flat_parameters(ctx, _model(read, ctx)):
             continue
@@ -92,6 +93,21 @@ def _model(read: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
             if any(isinstance(each, cst.Name) and each.value == ctx.code(read) for each in targets):
                 return made.value
     return read
+
+
+def _tells_apart(loop: Loop, ctx: Context) -> bool:
+    """Whether a loop asks for names, or a function of the program that it gives them to: `if has_decay(name):`."""
+    names = names_of(loop)
+    return _asks_for_name(loop, names, ctx) or any(_is_about_names(each) for each in asked_for(loop, names, ctx))
+
+
+def _is_about_names(asked: Asked) -> bool:
+    return any(
+        isinstance(node, (cst.Comparison, cst.Call))
+        and asked.is_about(node)
+        and _asks_for_name(node, set(asked.names), asked.file)
+        for node in asked.file.inside(asked.body)
+    )
 
 
 def _asks_for_name(node: cst.CSTNode, names: set[str], ctx: Context) -> bool:

@@ -50,10 +50,14 @@ from itertools import dropwhile, islice
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.enclosing import call_by, enclosing, named
+from codemods.reading.asked_for import asked_for
+from codemods.reading.dimensions import asks_dimensions
+from codemods.reading.enclosing import enclosing, named
 from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import groups_by_dimension
+from codemods.reading.parameter_lists import heads
+from codemods.reading.places import bound
 from codemods.reading.shapes import alone, called_on, only_target
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import stepped
@@ -77,8 +81,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop over a wrapped model's parameters that asks for their dimensions, at the question."""
     seen: set[cst.CSTNode | None] = set()
     for given in _read_or_handed_on(ctx):
-        inside = (node for loop in loops_over(given, ctx) for node in ctx.inside(loop))
-        asked = next((node for node in inside if _is_dimension(node, ctx)), None)
+        asked = next((each for loop in loops_over(given, ctx) for each in _questions(loop, ctx)), None)
         function = enclosing(ctx, asked, cst.FunctionDef) if asked is not None else None
         if asked is not None and function is not None and _is_for_others(asked, ctx):
             continue
@@ -90,7 +93,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if groups_by_dimension(ctx, call) and any(wrapped_around(each.value, ctx) is not None for each in call.args):
             yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE.format(test=ctx.code(call.func)), _HINT)
     for reading in stepped(ctx):
-        asked = next((node for node in ctx.inside(reading.body) if _is_dimension(node, ctx)), None)
+        asked = next((node for node in ctx.inside(reading.body) if asks_dimensions(node, ctx)), None)
         around = ctx.ancestors(asked) if asked is not None else ()
         compared = next((outer for outer in around if isinstance(outer, cst.Comparison)), None)
         tensors = [node for node in ctx.inside(compared) if isinstance(node, _TENSOR)] if compared is not None else []
@@ -99,13 +102,23 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.REVIEW, ctx, compared, message, _HINT_OF_STEP)
 
 
+def _questions(loop: Loop, ctx: Context) -> Iterator[cst.CSTNode]:
+    """Where a loop asks for dimensions, itself or by a function of the program: `if has_decay(name, p):`."""
+    yield from (node for node in ctx.inside(loop) if asks_dimensions(node, ctx))
+    names = frozenset(name for head in heads(loop) for name in bound(head.target))
+    for asked in asked_for(loop, names, ctx):
+        inside = asked.file.inside(asked.body)
+        if any(asks_dimensions(node, asked.file) and asked.is_about(node) for node in inside):
+            yield asked.call
+
+
 def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
     """`model.named_parameters()`, and the loops over it in a function that is given it."""
     for call in ctx.nodes(cst.Call):
         model = called_on(call, *READERS)
         if model is not None and wrapped_around(model, ctx) is not None:
             yield call
-    if any(_is_dimension(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
+    if any(asks_dimensions(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
         yield from (reading.body for reading in handed_on(ctx) if isinstance(reading.body, Loop))
 
 
@@ -113,17 +126,6 @@ def _is_for_others(asked: cst.CSTNode, ctx: Context) -> bool:
     """Whether each run that wraps does without what the function around gives."""
     callers = ctx.callers(asked)
     return bool(callers) and all(is_overwritten(where, call) for where, call in callers)
-
-
-def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
-    """`p.ndim`, `p.dim()` and `len(p.shape)`."""
-    if isinstance(node, cst.Attribute):
-        return node.attr.value == "ndim" or (node.attr.value == "dim" and call_by(node, ctx) is not None)
-    if not isinstance(node, cst.Call) or ctx.code(node.func) != "len" or len(node.args) != 1:
-        return False
-    shape = node.args[0].value
-    shape = shape.func if isinstance(shape, cst.Call) and not shape.args else shape
-    return isinstance(shape, cst.Attribute) and shape.attr.value in {"shape", "size"}
 
 
 # What a call gives, and each run that wraps puts something else in the place of before it is read.

@@ -49,6 +49,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.gradients import added_up_by_hand
+from codemods.reading.into_backward import reaches_backward
 from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
 from codemods.reading.plain_numbers import norms_of_pieces
 from codemods.reading.reduced import reduction_of
@@ -59,7 +60,6 @@ CODE = "FM420"
 
 _WHOLE = frozenset({"full_tensor", "to_local"})
 _NORMS = frozenset({"norm", "vector_norm"})
-_ENDS_GRADIENTS = frozenset({"bool", "detach", "float", "int", "item", "print", "tolist"})
 
 _LOGGED = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
 _ON_ONE_RANK = "a value of a sharded parameter on one rank alone: on a DTensor it can wait for the others"
@@ -76,7 +76,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         values = _values(reading, ctx)
         if not values or _is_made_local(reading, ctx):
             continue
-        if _reaches_backward(values, ctx):
+        if reaches_backward(values, ctx):
             yield finding(CODE, Level.MANUAL, ctx, reading.node, _IN_LOSS, _HINT_OF_LOSS)
         elif is_guarded(reading.node, ctx):
             yield finding(CODE, Level.MANUAL, ctx, reading.node, _ON_ONE_RANK, _HINT)
@@ -100,39 +100,6 @@ def _values(reading: Reading, ctx: Context) -> list[cst.Call]:
         return []
     found = (reduction_of(param, ctx) for param in reading.seen(ctx))
     return [call for call in found if call is not None]
-
-
-def _reaches_backward(values: list[cst.Call], ctx: Context) -> bool:
-    """Whether one of the values goes, by variables of its function, into what `backward` is called of."""
-    function = enclosing(ctx, values[0], cst.FunctionDef) or ctx.top
-    carried: set[str] = set()
-    for statement in ctx.inside(function):
-        if not isinstance(statement, (cst.Assign, cst.AugAssign, cst.Expr)):
-            continue
-        if not any(_carries(node, statement, values, carried, ctx) for node in ctx.inside(statement.value)):
-            continue
-        if isinstance(statement, cst.Expr):
-            value = statement.value
-            if isinstance(value, cst.Call) and last_name(value.func) == "backward":
-                return True
-        else:
-            assigned = [statement] if isinstance(statement, cst.AugAssign) else statement.targets
-            carried |= {each.target.value for each in assigned if isinstance(each.target, cst.Name)}
-    return False
-
-
-def _carries(
-    node: cst.CSTNode, statement: cst.CSTNode, values: list[cst.Call], carried: set[str], ctx: Context
-) -> bool:
-    """Whether a part of a statement is one of the values, or a variable that carries one, with its gradient."""
-    if node not in values and not (isinstance(node, cst.Name) and node.value in carried):
-        return False
-    for outer in ctx.ancestors(node):
-        if outer is statement:
-            return True
-        if isinstance(outer, cst.Call) and last_name(outer.func) in _ENDS_GRADIENTS:
-            return False
-    return True
 
 
 def _is_made_local(reading: Reading, ctx: Context) -> bool:

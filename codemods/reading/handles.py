@@ -10,6 +10,14 @@ from codemods.api import Context
 from codemods.reading.negation import conjuncts
 from codemods.reading.shapes import alone
 
+HANDLES = ("_handle", "_handles")
+"""What a unit of FSDP1's has them in."""
+
+
+def is_reshard(function: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it is FSDP1's own `_reshard`, which takes a unit and its handles."""
+    return (ctx.fsdp1(function) or "").rpartition(".")[2] == "_reshard"
+
 
 def model_of_handles(node: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
     """The model of `model._all_handles` and `_get_fsdp_handles(model)`."""

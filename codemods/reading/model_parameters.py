@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import get_args
 
@@ -51,16 +51,26 @@ class Reading:
 def readings(ctx: Context) -> Iterator[Reading]:
     """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
     yield from handed_on(ctx)
-    for call in ctx.nodes(cst.Call):
-        model = called_on(call, *READERS)
-        if model is not None:
-            loop = _loop(call, ctx)
-            if loop is not None and _is_sharded(model, call, ctx):
-                yield Reading(call, loop, parameter_of(call, loop))
-    for attribute in ctx.nodes(cst.Attribute):
-        if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, ctx) for o in _owners(attribute)):
-            statement = next((n for n in ctx.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
-            yield Reading(attribute, statement, attribute)
+    places = (node for kind in (cst.Call, cst.Attribute) for node in ctx.nodes(kind))
+    yield from (each for each in _named(places, ctx) if not is_summoned(each.node, ctx))
+
+
+def whole_readings(block: cst.With, ctx: Context) -> Iterator[Reading]:
+    """The same inside of `with FSDP.summon_full_params(model):`."""
+    yield from _named(ctx.inside(block.body), ctx)
+
+
+def _named(places: Iterable[cst.CSTNode], ctx: Context) -> Iterator[Reading]:
+    """Loops over `model.parameters()`, and parameters by their names: `model.out.weight`."""
+    for node in places:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in READERS:
+            loop = _loop(node, ctx)
+            if loop is not None and wrapped_around(node.func.value, ctx) is not None:
+                yield Reading(node, loop, parameter_of(node, loop))
+        elif isinstance(node, cst.Attribute) and node.attr.value in _TENSORS:
+            if any(wrapped_around(owner, ctx) is not None for owner in _owners(node)):
+                statement = next((n for n in ctx.ancestors(node) if isinstance(n, cst.BaseSmallStatement)), node)
+                yield Reading(node, statement, node)
 
 
 def handed_on(ctx: Context) -> Iterator[Reading]:

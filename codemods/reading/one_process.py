@@ -67,13 +67,21 @@ def has_no_group(ctx: Context, node: cst.CSTNode) -> bool:
         if last_name(call.func) == name
         for start in starts(where, call)
     ]
-    if not made or any(start.kind is Kind.OUTSIDE and not start.is_test for start in made):
+    if not made:
         return False
     is_free = is_without_grad(ctx.ancestors(node), ctx)
+    may_be_made = any(_is_anyones(start) for start in made)
     return all(
-        _is_known(start, is_free) and not any(_is_one_run(start, other, ctx) for other in made)
+        (start.kind is Kind.SCRIPT or not may_be_made)
+        and _is_known(start, is_free)
+        and not any(_is_one_run(start, other, ctx) for other in made)
         for start in starts(ctx, node)
     )
+
+
+def _is_anyones(start: Start) -> bool:
+    """Whether code that is not seen may call what is started there."""
+    return start.kind is Kind.OUTSIDE and not start.is_test
 
 
 def _is_known(start: Start, is_free: bool) -> bool:
@@ -84,7 +92,7 @@ def _is_known(start: Start, is_free: bool) -> bool:
 
 
 def _is_one_run(start: Start, other: Start, ctx: Context) -> bool:
-    """Whether they are of one script; who loads a file that makes the groups has them too."""
-    is_loaded = Kind.LOADED in (start.kind, other.kind)
+    """Whether they are of one script; who loads a file that makes the groups, or may call what does, has them too."""
+    is_loaded = Kind.LOADED in (start.kind, other.kind) or _is_anyones(other)
     paths = start.file.path, other.file.path
     return paths[0] == paths[1] or (is_loaded and ctx.wrapping.runs_with(*paths))

@@ -20,6 +20,10 @@ _ONE = re.compile(rf"(?:{_RANK}) (?:== 0|<= 0|in [(\[]-1, 0[)\]])|not (?:{_RANK}
 _ANY = re.compile(_RANK)
 _OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")
 
+_ONLY = re.compile(rf"(?:\w+\.)*(?:get_)?world_size(?:\(\))? (?:==|<=) 1|(?:{_RANK}) == -1")
+_SEVERAL = frozenset({"ddp", "dist", "distributed", "fsdp", "initialized", "multi", "parallel"})
+"""Words of what says that there are several processes."""
+
 _LOCAL = frozenset({"local"})
 _GROUPS = frozenset({"data", "dp", "fsdp", "group", "local", "mesh", "node", "parallel", "replicate", "shard"})
 """Words of the names of ranks that are counted in a group."""
@@ -113,6 +117,8 @@ def _is_asked_in(node: cst.CSTNode, groups: frozenset[str], ctx: Context) -> boo
     """Whether a rank that is asked for can be that within a node or a group: the first of each comes there."""
     tests = [outer.test for outer in ctx.ancestors(node) if isinstance(outer, cst.If)]
     names = [name for test in tests for name in ctx.inside(test) if isinstance(name, cst.Name)]
+    meant = [value for name in names for where, value in ctx.bound(name) or () if where.path == ctx.path]
+    names += [name for value in meant for name in ctx.inside(value) if isinstance(name, cst.Name)]
     if groups is _LOCAL:
         return any(words(name.value) & groups for name in names)
     ranks = [name for name in names if "rank" in words(name.value)]
@@ -121,13 +127,27 @@ def _is_asked_in(node: cst.CSTNode, groups: frozenset[str], ctx: Context) -> boo
     return not ranks or of_group or any(words(name.value) & groups for name in names)
 
 
-def _is_one_rank(test: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a condition holds on the first of several ranks only: `rank == 0 and last`."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        if "world" in ctx.code(test):
-            return False
-        return _is_one_rank(test.left, ctx) or _is_one_rank(test.right, ctx)
-    return _ONE.fullmatch(ctx.code(test)) is not None
+def _is_one_rank(test: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether a condition holds on the first of several ranks only: `rank == 0 and last`, also by another name."""
+    if isinstance(test, cst.BooleanOperation):
+        is_met = _is_one_rank(test.left, ctx, depth), _is_one_rank(test.right, ctx, depth)
+        if isinstance(test.operator, cst.And):
+            return any(is_met) and "world" not in ctx.code(test)
+        return (is_met[0] and _is_alone(test.right, ctx)) or (is_met[1] and _is_alone(test.left, ctx))
+    if _ONE.fullmatch(ctx.code(test)) is not None:
+        return True
+    named = (ctx.bound(test) or ()) if isinstance(test, cst.Name) and depth else ()
+    return len(named) == 1 and all(
+        where.path == ctx.path and _is_one_rank(value, ctx, depth - 1) for where, value in named
+    )
+
+
+def _is_alone(test: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether there is one process, which FSDP has not to do with: `not distributed`, `world_size == 1`."""
+    if not isinstance(test, cst.UnaryOperation) or not isinstance(test.operator, cst.Not):
+        return _ONLY.fullmatch(ctx.code(test)) is not None
+    asked = test.expression.func if isinstance(test.expression, cst.Call) else test.expression
+    return bool(words(last_name(asked)) & _SEVERAL)
 
 
 def _others_have_left(ctx: Context, block: cst.CSTNode, inner: cst.CSTNode) -> bool:
@@ -135,8 +155,16 @@ def _others_have_left(ctx: Context, block: cst.CSTNode, inner: cst.CSTNode) -> b
     for statement in getattr(block, "body", ()):
         if statement is inner:
             return False
-        if isinstance(statement, cst.If) and statement.orelse is None and _OTHERS.fullmatch(ctx.code(statement.test)):
+        if isinstance(statement, cst.If) and statement.orelse is None and _is_others(statement.test, ctx):
             last = statement.body.body[-1]
             if isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return):
                 return True
     return False
+
+
+def _is_others(test: cst.BaseExpression, ctx: Context) -> bool:
+    """`rank != 0`, `not first`."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        if isinstance(test.expression, cst.Name) and _is_one_rank(test.expression, ctx):
+            return True
+    return _OTHERS.fullmatch(ctx.code(test)) is not None

@@ -93,8 +93,18 @@ def _is_passed_on(ctx: Context, call: cst.Call) -> bool:
     function = enclosing(ctx, call, cst.FunctionDef, cst.Lambda)
     if not isinstance(function, cst.FunctionDef):
         return function is not None
+    if not ctx.wrapping.is_several(ctx.path) and _keeps_its_own(ctx, function, call):
+        return False  # whoever calls it again has nothing of what was wrapped before
     names = ctx.references_to(function)
     return any(isinstance(where.parent(name), cst.Arg) and not _is_start(where, name) for where, name in names)
+
+
+def _keeps_its_own(ctx: Context, function: cst.FunctionDef, call: cst.Call) -> bool:
+    """Whether a function makes the model that it wraps, and gives nothing back: `mp.spawn(worker, nprocs=8)`."""
+    module, inside = wrapped_module(call), ctx.inside(function)
+    made = ctx.origins(module) if module is not None else ()
+    is_given = any(isinstance(node, cst.Yield) or (isinstance(node, cst.Return) and node.value) for node in inside)
+    return bool(made) and not is_given and all(isinstance(o.node, cst.Call) and o.node in inside for o in made)
 
 
 def _is_start(ctx: Context, name: cst.CSTNode) -> bool:

@@ -146,12 +146,14 @@ def _blank_lines(before: str, behind: str) -> int:
     assert above is not None
     assert below is not None
     is_docstring = before.rstrip().endswith(('"""', "'''")) and _DOCSTRING.search(before)
-    if before.endswith((":\n", ":\r\n")) or is_docstring:  # a block does not start with a gap
+    if HEAD.search(before) or is_docstring:  # a block does not start with a gap
         return len(below.group())
     lines = below.group().splitlines(keepends=True)
     return sum(map(len, lines[: len(above.group().splitlines())]))
 
 
+HEAD = re.compile(r":(?:[ \t]*#[^\n]*)?\r?\n\Z")
+"""The end of a line under which a block begins."""
 _BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
 _DOCSTRING = re.compile(r":\r?\n[ \t]*[rR]?(\"{3}|'{3})(?:(?!\1)[\s\S])*\1[ \t]*\r?\n\Z")
 """One with a statement right below it."""

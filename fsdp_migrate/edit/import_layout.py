@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
@@ -13,10 +14,15 @@ from codemods.api import SUPPORT, Edit, Import
 
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
+from .apply import HEAD
 
 _OWN = 3
 
 Statement = cst.Import | cst.ImportFrom
+
+
+_BEGINS = re.compile(rf"{HEAD.pattern}|\n[ \t]+#[^\n]*\n\Z")
+"""What no gap is left under: the head of a block, and a comment in one."""
 
 
 class Layout:
@@ -152,7 +158,7 @@ class Layout:
                 written += edit.text.lstrip("\r\n") if is_apart else edit.text
                 continue
             # Lines went: blank lines before and behind them would add up.
-            while written.rstrip(" \t\r\n")[-1:] in ("", ":") or written.endswith(("\n\n", "\n\r\n")):
+            while not written.strip() or _BEGINS.search(written) or written.endswith(("\n\n", "\n\r\n")):
                 line_end = self._tree.line_end(position)
                 if line_end == position or self._tree.text[position:line_end].strip():
                     break

@@ -87,8 +87,8 @@ def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_som
     for item, there in modules.items():
         body = re.sub(rf"(?<![\w.]){item.local}(?=\.)", there.local, body)
     body = in_single_quotes(body) if are_single(tree) else body
-    indented = "\n".join(_in_steps_of(line, tree.module.default_indent) for line in body.split("\n"))
-    fitted = support.fitted(indented, tree.width, tree.module.default_indent)
+    indented = "\n".join(_in_steps_of(line, tree.indent) for line in body.split("\n"))
+    fitted = support.fitted(indented, tree.width, tree.indent)
     text = (fitted + "\n\n\n").replace("\n", tree.newline)
     at = _start(tree, _below_definitions(tree, user))
     if at:

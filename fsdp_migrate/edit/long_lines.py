@@ -35,7 +35,7 @@ def fitted(before: Tree, rendered: Rendered) -> str:
             continue  # the user has it on several lines by choice
         lines[start:end] = [bare]
         rows = {row - (end - start - 1) * (row >= end) for row in rows}
-    return support.broken("\n".join(lines), before.width, before.module.default_indent, sorted(rows))
+    return support.broken("\n".join(lines), before.width, before.indent, sorted(rows))
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix
-from codemods.reading.layout import insertion
+from codemods.reading.layout import comments_in, insertion
 from codemods.reading.negation import conjuncts
 
 from ..edit.apply import Overlap, part
@@ -51,11 +51,27 @@ def collapsed(file: Context, made: Collected) -> Iterator[Fix]:
         short = min((line.body[0] for line in lines), key=lambda each: _text(each, file, made).count("\n"))
         text = file.quote(short)
         if len(branches.body.body) == 1:
-            yield Fix([Edit(*file.span(branches), text)])
+            above, behind = _comments(branches, lines, file)
+            if above is not None:
+                yield Fix([Edit(*file.span(branches), f"{above}{text}{behind}")])
+        elif any(_has_comment(line, file) for line in lines):
+            continue
         elif "\n" not in _text(short, file, made) and _hoists(branches.test, *lines, file, made):
             other = branches.orelse if _is_all_there_is(lines[1], file, made) else None
             gone = [Edit(*file.whole_lines(each), "") for each in (lines[0], other or lines[1])]
             yield Fix([insertion(file, branches, [text]), *gone])
+
+
+def _comments(choice: cst.If, lines: Sequence[cst.SimpleStatementLine], file: Context) -> tuple[str | None, str]:
+    """What the one branch says above its line, and behind it, where the other says nothing; None where both do."""
+    starts = file.span(choice.test)[1], file.whole_lines(lines[0])[1]
+    said = [comments_in(file.text[start : file.span(line)[0]]) for start, line in zip(starts, lines, strict=True)]
+    behind = [file.text[file.span(line)[1] : file.whole_lines(line)[1]].rstrip() for line in lines]
+    if all(above or after for above, after in zip(said, behind, strict=True)):
+        return None, ""
+    margin = file.newline + file.text[file.whole_lines(choice)[0] : file.span(choice)[0]]
+    above = "".join(f"{comment}{margin}" for comments in said for comment in comments)
+    return above, "" if behind[1] else behind[0]  # what is behind the last line stays there
 
 
 def _is_touched(node: cst.CSTNode, file: Context, starts: Sequence[int]) -> bool:
@@ -86,7 +102,7 @@ def _became_one(one: cst.SimpleStatementLine, other: cst.SimpleStatementLine, fi
     kinds = (cst.Assign, cst.Expr)
     if not isinstance(first, kinds) or not isinstance(second, kinds) or file.code(first) == file.code(second):
         return False
-    if any(_has_comment(line, file) for line in (one, other)) or _are_gone([one], file, made):
+    if _are_gone([one], file, made):
         return False
     meaning = _meaning(first, file, made)
     return bool(meaning) and meaning == _meaning(second, file, made)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
@@ -64,7 +66,15 @@ def _held_by_call(file: Context, call: cst.Call) -> ModelKind:
             return ModelKind.FSDP
         if isinstance(origin.node, cst.ClassDef):
             return ModelKind.OTHER
-    return ModelKind.UNKNOWN
+    return ModelKind.OTHER if _is_a_librarys(file, call.func, origins) else ModelKind.UNKNOWN
+
+
+def _is_a_librarys(file: Context, method: cst.BaseExpression, defined: Sequence[Origin]) -> bool:
+    """Whether it is a method that a class of the program has from a library: `Net.from_pretrained(path)`."""
+    if not isinstance(method, cst.Attribute) or any(each.node is not None for each in defined):
+        return False
+    owners = file.origins(method.value)
+    return bool(owners) and all(isinstance(each.node, cst.ClassDef) and each.node.bases for each in owners)
 
 
 def _made_by_one_of(file: Context, call: cst.Call) -> frozenset[ModelKind]:

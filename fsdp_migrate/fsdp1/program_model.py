@@ -256,6 +256,8 @@ class FileContext(ParsedSource):
         origins = [origin for origin in self.origins(node) if not self._is_elsewhere(origin, node)]
         origins = [origin for origin in origins if not self._is_another_self(origin, node)]
         held = frozenset(kind for origin in origins for kind in kinds_of(origin))
+        if ModelKind.UNKNOWN in held and self._is_seen_as_ddps(node, origins):
+            held = held - {ModelKind.UNKNOWN} | {ModelKind.OTHER}
         if self._facts.values.objects.is_self(self.tree, node):
             held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
         if held == {ModelKind.UNKNOWN} and is_given_to_wrapper(self, node):
@@ -267,6 +269,23 @@ class FileContext(ParsedSource):
         if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
             return _but_fsdp(held)
         return held
+
+    def _is_seen_as_ddps(self, node: cst.BaseExpression, origins: Sequence[Origin]) -> bool:
+        """Whether all that is not known of it is what a function took out of a DDP model: `model.module`."""
+        if any(each.node is not None and ModelKind.UNKNOWN in kinds_of(each) for each in origins):
+            return False
+        unknown = [made for made in self._facts.values.origins(self.tree, node) if made.node is None]
+        return bool(unknown) and all(
+            made.read is not None
+            and made.read.attr.value == "module"
+            and self._file(made.tree).is_ddps(made.read.value)
+            for made in unknown
+        )
+
+    def is_ddps(self, model: cst.BaseExpression) -> bool:
+        """Whether it is a DDP model, as it was made, or by the tests around it."""
+        ddp = frozenset({ModelKind.DDP})
+        return class_test(self, model) == ddp or all(kinds_of(each) == ddp for each in self.origins(model))
 
     def _is_another_self(self, origin: Origin, node: cst.BaseExpression) -> bool:
         """Whether a wrapped model runs no method of the class whose `self` this is, or `self.module`."""

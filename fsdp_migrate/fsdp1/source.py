@@ -18,7 +18,7 @@ class ParsedSource:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.path, self.text, self.newline, self.top = tree.path, tree.text, tree.newline, tree.module
-        self.indent = tree.module.default_indent
+        self.indent = tree.indent
         self.span, self.code, self.position = tree.span, tree.code, tree.position
         self.ancestors, self.nodes, self.inside = tree.ancestors, tree.nodes, tree.inside
 

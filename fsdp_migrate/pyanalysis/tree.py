@@ -70,6 +70,14 @@ _EVIDENCE = 100
 """With fewer lines than these, a file does not show how long its lines may be."""
 
 
+def _indent_of(text: str, first: str) -> str:
+    """That of the first block, unless most lines are indented by the other kind."""
+    is_tabs = text.count("\n\t") > text.count("\n ")
+    if first.startswith("\t") is is_tabs:
+        return first
+    return "\t" if is_tabs else "    "
+
+
 def _width_of(text: str) -> int:
     """How long the lines of a file are, but for one in fifty."""
     lengths = [len(line) for line in text.splitlines() if line.strip()]
@@ -107,6 +115,11 @@ class Tree:
     def width(self) -> int:
         """How long a line may be."""
         return self._given_width or _width_of(self.text)
+
+    @cached_property
+    def indent(self) -> str:
+        """One level of indentation, as most of the file has it."""
+        return _indent_of(self.text, self.module.default_indent)
 
     @cached_property
     def _line_starts(self) -> list[int]:

@@ -32,6 +32,9 @@ def test_what_only_the_wrap_needs_stands_above_it() -> None:
 def test_in_the_file_s_own_steps() -> None:
     result = rewrite(HEAD + WRAP.replace("    ", "  "))
     assert "\n  units = []\n\n  def visit(module):" in result.text
+    others = "def first():\n    pass\n\n\ndef second():\n\tx = 1\n\treturn x\n\n\n"
+    result = rewrite(HEAD + others + WRAP.replace("    ", "\t"))
+    assert "\n\tunits = []\n\n\tdef visit(module):" in result.text, "of most of it"
 
 
 def test_a_name_that_is_taken_keeps_it_in_a_file_of_its_own() -> None:

@@ -77,14 +77,29 @@ def test_an_if_whose_branches_say_the_same_goes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("        name = model.head", "        # the head\n        name = model.head", "    # the head\n    {}\n"),
+        ("cfg.fsdp:", "cfg.fsdp:  # sharded", "    # sharded\n    {}\n"),
+        ("module.head\n", "module.head  # of the module\n", "    {}  # of the module\n"),
+        ("= model.head\n", "= model.head  # of the model\n", "    {}  # of the model\n"),
+    ],
+)
+def test_a_comment_in_one_branch_stays(old: str, new: str, said: str) -> None:
+    text = rewrite(f"{HEAD}def ask(net, cfg):\n    model = FSDP(net)\n{BRANCHES.replace(old, new)}").text
+    assert text.endswith(f"    model = fully_shard(net)\n{said.format('name = model.head')}    return name\n")
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("cfg.fsdp", "cfg.ask()"),
-        ("        name = model.head", "        # the head\n        name = model.head"),
+        (":\n", ":  # one or the other\n"),
+        ("head\n", "head  # one or the other\n"),
         ("        name = model.head", "        name = model.head\n        print(name)"),
         ("else:", "elif cfg.other:"),
     ],
 )
 def test_an_if_that_says_more_stays(old: str, new: str) -> None:
     text = rewrite(f"{HEAD}def ask(net, cfg):\n    model = FSDP(net)\n{BRANCHES.replace(old, new)}").text
-    assert text.count("name = model.head\n") == 2
+    assert text.count("name = model.head") == 2

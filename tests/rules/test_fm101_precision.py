@@ -407,6 +407,29 @@ def test_buffer_dtype_that_may_be_none() -> None:
     call = "MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=dtype)"
     text = rewrite(HEAD + f"def wrap(model, dtype):\n    return FSDP(model, mixed_precision={call})\n").text
     assert "    if dtype is not None:\n        for buffer in model.buffers():\n" in text
+    named = text_of_dtype("dtype = getattr(torch, dtype)", call)
+    assert "    for buffer in model.buffers():\n" in named
+    assert "dtype is not None" not in named
+    assert "    if dtype is not None:\n" in text_of_dtype("dtype = getattr(torch, dtype, None)", call)
+
+
+def text_of_dtype(line: str, call: str) -> str:
+    return rewrite(HEAD + f"def wrap(model, dtype):\n    {line}\n    return FSDP(model, mixed_precision={call})\n").text
+
+
+def test_a_precision_that_is_always_made_is_not_asked_whether_it_is_there() -> None:
+    text = """
+        def wrapper(config):
+            mp = MixedPrecision(param_dtype=config.param_dtype, buffer_dtype=config.buffer_dtype)
+            return partial(FSDP, mixed_precision=mp)
+
+
+        def main(net, config):
+            return wrapper(config)(net)
+        """
+    text = rewrite("from functools import partial\n" + HEAD + code(text)).text
+    assert "mp.buffer_dtype" in text
+    assert "mp is not None" not in text
 
 
 NETS = {
@@ -745,7 +768,10 @@ def test_what_a_script_is_started_with_wraps_once() -> None:
             fire.Fire(main)
     """)
     assert rewrite(text).support == set()
-    assert rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support == {"cast_at_root"}
+    text = text.replace('if __name__ == "__main__":', "for _ in range(2):")
+    assert rewrite(text).support == set(), "nothing has what it wrapped before"
+    assert rewrite(text.replace("\n\n\nfor", "\n    return model\n\n\nfor")).support == {"cast_at_root"}
+    assert rewrite(text.replace("make_model(size)", "size")).support == {"cast_at_root"}
 
 
 OWN_MODEL = """

@@ -859,3 +859,65 @@ def test_norm_type_of_a_function_in_another_file() -> None:
     result = rewrite_files({name: code(text) for name, text in files.items()})
     assert "clip_grad_norm_(parameters, 1.0, norm_type)" in result.after["clipping.py"]
     assert "clip_grad_norm_" in result.support
+
+
+TIMM = """\
+from timm.utils import adaptive_clip_grad, dispatch_clip_grad, model_parameters
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+def step(net, args):
+    model = FSDP(net)
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("dispatch_clip_grad(model.parameters(), 1.0)", ["review"]),
+        ("dispatch_clip_grad(model_parameters(model, exclude_head='agc' in args.mode), 1.0, args.mode)", ["review"]),
+        ("dispatch_clip_grad(model.parameters(), value=args.clip, mode='agc')", ["manual"]),
+        ("adaptive_clip_grad(model.parameters(), 0.1)", ["manual"]),
+        ("dispatch_clip_grad(model.parameters(), 0.1, mode='value')", []),
+        ("dispatch_clip_grad(net.other.parameters(), 0.1)", []),
+    ],
+)
+def test_timms_clipping(statement: str, said: list[str]) -> None:
+    """By the norm as torch does, by the value of each element as FSDP1 did; AGC raises for DTensors (timm 1.0.9)."""
+    result = rewrite(TIMM.format(statement))
+    assert [finding.level.value for finding in result.findings if finding.rule == "FM206"] == said
+    assert result.text.endswith(f"    {statement}\n")
+    offloaded = TIMM.replace("FSDP(net)", "FSDP(net, cpu_offload=CPUOffload(offload_params=True))").format(statement)
+    levels = {finding.level.value for finding in rewrite(offloaded).findings if finding.rule == "FM206"}
+    assert levels == ({"manual"} if said else set())
+
+
+SCALER = """\
+import torch
+from timm.utils import NativeScaler, model_parameters
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def epoch(model, optimizer, scaler, x):
+    scaler(model(x), optimizer, clip_grad={}, clip_mode=x.mode, parameters=model_parameters(model))
+
+
+def main(net, x):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    epoch(model, optimizer, {}(), x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("clip", "scaler", "said"),
+    [
+        ("x.clip", "NativeScaler", ["FM204", "FM206"]),
+        ("None", "NativeScaler", ["FM204"]),
+        ("x.clip", "x.Scaler", []),
+    ],
+)
+def test_timms_scaler(clip: str, scaler: str, said: list[str]) -> None:
+    found = rewrite(SCALER.format(clip, scaler)).findings
+    assert sorted(each.rule for each in found if each.level is Level.REVIEW and each.rule != "FM101") == said

@@ -266,3 +266,28 @@ def test_model_of_the_programs_own_fully_shard_is_not_summoned() -> None:
     assert "    context = nullcontext()\n    with context:\n" in text
     assert "summon" not in text
     assert "summon_full_params(model)\n        if is_fsdp" in rewrite(BESIDE.replace("= fully_shard(", "= old(")).text
+
+
+LOSSES = [
+    ("loss = x.mm(model.weight).mean()", "loss.backward()", "manual"),
+    ("x[0] = x.mm(model.out.weight).mean()", "loss = x.mean()\n    loss.backward()", "manual"),
+    ("x.append(torch.nn.functional.linear(x, model.weight, model.bias))", "scaler.scale(sum(x)).backward()", "manual"),
+    ("loss = sum(p.pow(2).sum() for p in model.parameters())", "loss += model(x)\n    loss.backward()", "review"),
+    ("loss = x.mm(model.weight).mean().item()", "loss = model(x)\n    loss.backward()", ""),
+    ("x.append(model.weight.detach())", "loss = x[0].sum()\n    loss.backward()", ""),
+    ("loss = model(x)", "loss.backward()", ""),
+    ("loss = x.mm(model.weight)", "print(loss)", ""),
+    ("with torch.no_grad():\n            loss = x.mm(model.weight)", "loss.backward()", ""),
+]
+
+
+@pytest.mark.parametrize(("inside", "below", "level"), LOSSES)
+def test_a_loss_of_what_is_summoned(inside: str, below: str, level: str) -> None:
+    """FSDP1 raised, but for sums over flat parameters, which had no gradient of it either."""
+    text = HEAD_OF_TORCH + f"    with FSDP.summon_full_params(model):\n        {inside}\n    {below}\n"
+    result = rewrite(text)
+    found = {f.level.value for f in result.findings if "loss" in f.message}
+    assert found == ({level} if level else set())
+    assert ("raise NotImplementedError(" in result.text) == (level == "manual")
+    of_original = rewrite(text.replace("FSDP(net)", "FSDP(net, use_orig_params=True)"))
+    assert any(f.level.value == "manual" and f.rule == "FM203" for f in of_original.findings) == bool(level)

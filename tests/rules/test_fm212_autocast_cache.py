@@ -332,6 +332,15 @@ def test_script_without_a_process_group() -> None:
         assert "cache_enabled=False" in sampler(generate=grouped)
 
 
+def test_a_group_that_others_make() -> None:
+    """A function that nobody calls is for who loads its file."""
+    makes = "import torch.distributed as dist\n\n\ndef setup():\n    dist.init_process_group()\n"
+    files = {"top": "import groups", "groups": makes, "both": "import train, sampler\n"}
+    assert sampler(generate=USED.removeprefix("import train\n"), **files) == SAMPLER
+    assert "cache_enabled=False" in sampler(generate=USED, **files)
+    assert "cache_enabled=False" in sampler(generate="import sampler\n", **files)
+
+
 def test_method_that_nobody_calls() -> None:
     assert sampler(generate="import train, sampler\n") == SAMPLER
     module = SAMPLER.replace("class Sampler:", "class Sampler(torch.nn.Module):")

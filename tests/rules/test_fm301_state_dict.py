@@ -974,6 +974,41 @@ def test_a_library_that_is_given_the_model_reads_whole_tensors(body: str) -> Non
     assert result.support == {"full_state_dicts"}
 
 
+SAVER = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+from library import Saver, write
+
+
+class Own(Saver):
+    def __init__(self, net):
+        super().__init__()
+        self.model = FSDP(net)
+
+    def save(self, path):
+        with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT):
+            {}
+
+    def own(self, path):
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "own", "is_kept"),
+    [
+        ("super().save(path)", "pass", True),
+        ("self.write(path)", "pass", True),
+        ("write(self, path)", "pass", True),
+        ("self.own(path)", "super().save(path)", True),
+        ("self.own(self.model.state_dict())", "write(path)", False),
+        ("self.log(self.model.state_dict())", "pass", False),
+    ],
+)
+def test_a_class_with_the_model_whose_base_is_not_seen(body: str, own: str, is_kept: bool) -> None:
+    text = rewrite(SAVER.format(body, own)).text
+    assert ("with full_state_dicts(self.model):" in text) == is_kept
+
+
 def test_settings_of_a_context_for_a_library_are_kept() -> None:
     context = "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True))"
     result = rewrite(HEAD + f"    with {context}:\n        path(model)\n")

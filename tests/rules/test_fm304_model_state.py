@@ -371,6 +371,31 @@ def test_state_that_one_rank_reads_alone_raises(guard: str, model: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("test", "guard", "is_alone"),
+    [
+        ("rank == 0", "if first:", True),
+        ("rank == 0 or not path.parallel", "if first and path:", True),
+        ("rank == 0 or path.world_size == 1", "if not first:\n        return\n    if path:", True),
+        ("rank == 0 or path.all", "if first:", False),
+        ("path.every == 0", "if first:", False),
+    ],
+)
+def test_one_rank_that_has_a_name(test: str, guard: str, is_alone: bool) -> None:
+    text = f"""\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, rank, path):
+    first = {test}
+    model = FSDP(net)
+    {guard}
+        path.save(model.state_dict())
+"""
+    found = [finding.message for finding in rewrite(text).findings if finding.rule == "FM304"]
+    assert ["on one rank alone" in message for message in found] == [is_alone]
+
+
 @pytest.mark.parametrize("other", ["DDP(net)", "net"])
 def test_state_that_one_rank_reads_of_a_model_that_may_not_be_sharded(other: str) -> None:
     text = f"""
@@ -1061,3 +1086,64 @@ def test_another_method_that_is_called_by_the_class_is_to_be_called_on_the_model
     assert [(each.level, each.hint) for each in found] == [
         (Level.MANUAL, "write model.named_parameters(...), and run again")
     ]
+
+
+INSIDE = """\
+import torch
+from library import Net
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def inner(model):
+    {}
+
+
+def save(model, path):
+    model = inner(model)
+    torch.save(model.state_dict(), path)
+
+
+def main(path):
+    save({}(Net.load(path)), path)
+    return FSDP(Net.load(path))
+"""
+HAS_MODULE = 'if hasattr(model, "module"):\n        return model.module\n    return model'
+IS_DDP = "return model.module if isinstance(model, DDP) else None"
+
+
+@pytest.mark.parametrize(
+    ("inner", "made", "is_told"),
+    [(HAS_MODULE, "DDP", False), (HAS_MODULE, "path.wrap", True), (IS_DDP, "path.wrap", False)],
+)
+def test_what_a_function_takes_out_of_ddp(inner: str, made: str, is_told: bool) -> None:
+    found = {finding.rule for finding in rewrite(INSIDE.format(inner, made)).findings}
+    assert ("FM304" in found) == is_told
+
+
+HUB = """\
+import torch
+from library import Hub
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(Hub, nn.Module):
+    pass
+
+
+def resume(model, path):
+    torch.save(model.state_dict(), path)
+
+
+def main(path):
+    model = Net.from_pretrained(path)
+    resume(model, path)
+    return FSDP(model)
+"""
+
+
+@pytest.mark.parametrize(("made", "is_told"), [("Net.from_pretrained", False), ("path.wrap", True)])
+def test_a_method_of_a_library_makes_an_object_of_the_programs_class(made: str, is_told: bool) -> None:
+    found = {finding.rule for finding in rewrite(HUB.replace("Net.from_pretrained", made)).findings}
+    assert ("FM304" in found) == is_told

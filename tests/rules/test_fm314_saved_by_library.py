@@ -106,6 +106,13 @@ def test_a_library_that_takes_a_state_dict_is_given_one(body: str, after: str) -
     assert [f.level for f in result.findings if f.rule == "FM314"] == [Level.REVIEW]
 
 
+def test_keys_that_a_hook_adds_are_read_by_the_models_own_function() -> None:
+    """torch's looks each of them up as a parameter, and raises."""
+    hook = "    net._register_state_dict_hook(lambda module, state, *_: state.update(version=1))\n"
+    result = rewrite(PEFT + hook + "    model.save_pretrained(path)\n")
+    assert result.text.endswith("    model.save_pretrained(path, state_dict=whole_state_dict(model))\n")
+
+
 def test_what_may_be_no_sharded_model_is_read_by_any_models_function() -> None:
     text = "import peft\n" + PARTS[: PARTS.index("    if")] + "    model.save_pretrained(path)\n"
     assert rewrite(text).text.endswith("    model.save_pretrained(path, state_dict=whole_state_dict(model))\n")

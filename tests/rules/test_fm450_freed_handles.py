@@ -53,8 +53,14 @@ def test_units_are_resharded() -> None:
     assert not any(each.level is Level.MANUAL for each in result.findings)
 
 
-def test_what_only_the_call_takes_goes_with_it() -> None:
-    result = rewrite(HEAD + HANDLES + MAIN)
+ASKED = HANDLES.replace("x._handles", 'getattr(x, "_handles", None)').replace(
+    "        true_list", "        if not handles:\n            return\n        true_list"
+)
+
+
+@pytest.mark.parametrize("handles", [HANDLES, ASKED, ASKED.replace("not handles", "handles is None")])
+def test_what_only_the_call_takes_goes_with_it(handles: str) -> None:
+    result = rewrite(HEAD + handles + MAIN)
     assert "def free(x):\n    if isinstance(x, FSDPModule):\n        x.reshard()\n" in result.text
     assert not any(each.level is Level.MANUAL for each in result.findings)
 
@@ -78,6 +84,12 @@ def test_what_is_freed_otherwise_needs_a_person(before: str, after: str) -> None
     found = {(each.rule, each.level) for each in rewrite(HEAD + HANDLES.replace(before, after) + MAIN).findings}
     assert ("FM401", Level.MANUAL) in found
     assert "FM450" not in {rule for rule, _ in found}
+
+
+def test_what_is_done_without_handles_needs_a_person() -> None:
+    text = HEAD + ASKED.replace("            return\n", "            print(x)\n            return\n") + MAIN
+    found = {(each.rule, each.level) for each in rewrite(text).findings}
+    assert ("FM401", Level.MANUAL) in found
 
 
 def test_another_condition_needs_a_person() -> None:

@@ -283,6 +283,21 @@ WRONG = {
             return [p for name, p in table.items() if name.endswith("bias")]
         """,
     ),
+    "groups by a function of the name": (
+        "FM406",
+        """
+        def is_of_norm(name):
+            parts = name.split(".")
+            return "norm" in parts
+
+
+        def main(net):
+            model = FSDP(net)
+            has_decay = lambda n: not is_of_norm(n)
+            named = list(model.named_parameters())
+            return [p for n, p in named if has_decay(n)], [p for n, p in named if not has_decay(n)]
+        """,
+    ),
     "groups of every module's own": (
         "FM406",
         """

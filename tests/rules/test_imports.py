@@ -827,3 +827,35 @@ def test_what_the_top_of_a_file_uses_is_imported_above_it(below: str) -> None:
     )
     naming = [line for line in rewrite(text).text.splitlines() if "MixedPrecisionPolicy" in line]
     assert [line.split()[0] for line in naming] == ["from", "PRECISION"]
+
+
+GAPS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    if path:{head}
+        policy = None
+
+        # Of all ranks.
+        from torch.distributed.fsdp import StateDictType
+
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            state = model.state_dict()
+        torch.save(state, path)
+"""
+
+
+@pytest.mark.parametrize("head", ["", "  # where it is asked for"])
+def test_no_gap_is_left_behind_what_goes(head: str) -> None:
+    text = rewrite(GAPS.format(head=head)).text
+    assert "        # Of all ranks.\n        state = " in text
+    text = rewrite(GAPS.format(head=head).replace("        policy = None\n\n        # Of all ranks.\n", "")).text
+    assert f"    if path:{head}\n        state = " in text
+    wrapped = f"    if path:{head}\n        policy = ModuleWrapPolicy({{Block}})\n\n"
+    wrapped += "        net = FSDP(net, auto_wrap_policy=policy)\n"
+    imported = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\nfrom net import Block\n"
+    text = rewrite(imported + GAPS.split("    model")[0] + wrapped).text
+    assert f"    if path:{head}\n        for module in net.modules():\n" in text

@@ -50,6 +50,14 @@ def test_groups_by_dimension_are_reported() -> None:
     assert ("FM404", Level.MANUAL) in {(finding.rule, finding.level) for finding in rewrite(HEAD + body).findings}
 
 
+def test_groups_by_dimension_that_a_function_is_asked_for() -> None:
+    body = "def f(net):\n    model = FSDP(net)\n    flat = lambda n, p: {}\n"
+    body += "    return [p for n, p in model.named_parameters() if flat(n, p)]\n"
+    for question, is_told in {"p.ndim < 2": True, "p.requires_grad": False}.items():
+        found = {(finding.rule, finding.level) for finding in rewrite(HEAD + body.format(question)).findings}
+        assert (("FM404", Level.MANUAL) in found) == is_told
+
+
 def test_groups_that_timm_makes_by_dimension_are_reported_and_so_are_their_files() -> None:
     body = """
 from timm.optim import create_optimizer_v2, optim_factory

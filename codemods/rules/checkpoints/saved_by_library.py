@@ -56,6 +56,7 @@ from codemods.reading.enclosing import upward
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.own_keys import adds_keys
 from codemods.reading.shapes import receiver
 from codemods.reading.state_dict_settings import context_of, settings
 from codemods.reading.words import last_name, words
@@ -83,7 +84,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return left(CODE, Level.MANUAL, ctx, call, message, hint)
     model = _owner(call)
     imports: Sequence[Import]
-    if ctx.kinds(model_around(model, ctx) or model) == {ModelKind.FSDP}:
+    if ctx.kinds(model_around(model, ctx) or model) == {ModelKind.FSDP} and not adds_keys(ctx):
         imports = [ctx.named(Import(DCP, f), call) for f in ("get_model_state_dict", "StateDictOptions")]
         options = f"options={imports[1].local}(full_state_dict=True)"
         state = f"state_dict={imports[0].local}({ctx.quote(model)}, {options})"

@@ -49,6 +49,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, left, rewritten
 from codemods.plan import PlannedContext
+from codemods.reading.dimensions import is_for_scalars
 from codemods.reading.model_parameters import readings
 
 CODE = "FM213"
@@ -74,7 +75,7 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     target, value = statement.targets[0].target, statement.value
     if len(statement.targets) != 1 or not isinstance(target, cst.Attribute) or target.attr.value != "data":
         return None
-    if not ctx.plan.wraps or not _is_of_model(target.value, statement, ctx):
+    if not ctx.plan.wraps or is_for_scalars(statement, ctx) or not _is_of_model(target.value, statement, ctx):
         return None
     param, text = ctx.code(target.value), ctx.code(value)
     if _MOVES.search(text) and re.match(rf"{re.escape(param)}(\.data)?\.\w+\(", text):

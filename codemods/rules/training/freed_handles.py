@@ -44,7 +44,8 @@ def main(net, x):
 ## Fix safety
 
 The same memory is freed. A test for a unit without parameters, or without shards, goes: `reshard` does nothing there.
-So do the variables that nothing else reads. A call that keeps what is gathered is reported.
+So do the variables that nothing else reads, and `if not handles: return`. A call that keeps what is gathered is
+reported.
 
 ## References
 
@@ -53,21 +54,21 @@ So do the variables that nothing else reads. A call that keeps what is gathered 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
+from codemods.reading.handles import HANDLES, is_reshard
 from codemods.reading.layout import choice_around, comments_in, removal
-from codemods.reading.negation import conjuncts
+from codemods.reading.negation import conjuncts, none_test
 from codemods.reading.shapes import alone, only_target
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import OF_WRAPPER
 
 CODE = "FM450"
 
-_HANDLES = ("_handle", "_handles")
 _BECOMES = "FSDP1's function that frees what was gathered becomes reshard, a method"
 
 
@@ -78,14 +79,14 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     line = ctx.parent(expression) if isinstance(expression, cst.Expr) else None
     if not isinstance(line, cst.SimpleStatementLine) or alone(line) is None:
         return None
-    if (ctx.fsdp1(call.func) or "").rpartition(".")[2] != "_reshard":
+    if not is_reshard(call.func, ctx):
         return None
     unit, handles, frees = (argument.value for argument in call.args)
     served = [_served(each, line, ctx) for each in (frees, handles)]  # frees may be made of the handles
-    serves = [each for each in served if each is not None]
-    values = [
-        given if made is None else _assign(made).value for given, made in zip((frees, handles), served, strict=True)
-    ]
+    serves: list[cst.BaseStatement] = [each for each in served if each is not None]
+    values = [given if made is None else _value(made) for given, made in zip((frees, handles), served, strict=True)]
+    if isinstance(handles, cst.Name):
+        serves += _leaves_without(handles.value, line, ctx)
     if not _is_true(values[0]) or not _is_handles(values[1], unit, ctx) or not _serve_alone(serves, line, ctx):
         return None
     test = _needless_test(line, unit, ctx)
@@ -110,20 +111,51 @@ def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Conte
     return None
 
 
+def _leaves_without(name: str, line: cst.SimpleStatementLine, ctx: Context) -> Iterator[cst.If]:
+    """`if not handles: return` above, in the same block: what ends there is ended by the handles alone."""
+    block = ctx.parent(line)
+    for above in block.body if isinstance(block, (cst.IndentedBlock, cst.Module)) else ():
+        if above is line:
+            return
+        if isinstance(above, cst.If) and above.orelse is None and _is_missing(above.test, name):
+            left = above.body.body[0] if len(above.body.body) == 1 else None
+            last = left.body[0] if isinstance(left, cst.SimpleStatementLine) and len(left.body) == 1 else left
+            if isinstance(last, cst.Continue) or (isinstance(last, cst.Return) and last.value is None):
+                yield above
+
+
+def _is_missing(test: cst.BaseExpression, name: str) -> bool:
+    """`not handles`, `handles is None`."""
+    if isinstance(test, cst.UnaryOperation):
+        return isinstance(test.operator, cst.Not) and is_name(test.expression, name)
+    asked = none_test(test)
+    return asked is not None and is_name(asked[0], name) and not asked[1]
+
+
+def _value(line: cst.SimpleStatementLine) -> cst.BaseExpression:
+    return cst.ensure_type(line.body[0], cst.Assign).value
+
+
 def _is_true(value: cst.BaseExpression) -> bool:
     """`True` and `[True for handle in handles]`."""
     return is_name(value, "True") or (isinstance(value, cst.ListComp) and is_name(value.elt, "True"))
 
 
 def _is_handles(value: cst.BaseExpression, unit: cst.BaseExpression, ctx: Context) -> bool:
+    """`unit._handles`, `getattr(unit, "_handles", None)`."""
+    if isinstance(value, cst.Call) and is_name(value.func, "getattr") and len(value.args) > 1:
+        name = value.args[1].value
+        is_named = isinstance(name, cst.SimpleString) and name.evaluated_value in HANDLES
+        return is_named and ctx.code(value.args[0].value) == ctx.code(unit)
     is_own = isinstance(value, cst.Attribute) and ctx.code(value.value) == ctx.code(unit)
-    return is_own and cst.ensure_type(value, cst.Attribute).attr.value in _HANDLES
+    return is_own and cst.ensure_type(value, cst.Attribute).attr.value in HANDLES
 
 
-def _serve_alone(serves: Sequence[cst.SimpleStatementLine], line: cst.SimpleStatementLine, ctx: Context) -> bool:
+def _serve_alone(serves: Sequence[cst.BaseStatement], line: cst.SimpleStatementLine, ctx: Context) -> bool:
     """Whether nothing else in the function reads what these lines set."""
     ours = [node for each in (*serves, line) for node in ctx.inside(each)]
-    names = {cst.ensure_type(made.targets[0].target, cst.Name).value for made in map(_assign, serves)}
+    set_here = [_assign(each) for each in serves if isinstance(each, cst.SimpleStatementLine)]
+    names = {cst.ensure_type(made.targets[0].target, cst.Name).value for made in set_here}
     everywhere = [node for node in ctx.inside(ctx.scope(line)) if isinstance(node, cst.Name) and node.value in names]
     return all(any(node is our for our in ours) for node in everywhere)
 

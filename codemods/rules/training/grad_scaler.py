@@ -49,6 +49,7 @@ from codemods.reading.frozen import ignores_frozen
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import is_of_wrapped
 from codemods.reading.process_groups import is_default
+from codemods.reading.timm_clipping import SCALER, is_scaler, stepped_by
 
 CODE = "FM204"
 
@@ -109,7 +110,7 @@ def _is_plain(call: cst.Call, ctx: Context) -> bool:
     off = [
         a for a in call.args if a.keyword is not None and a.keyword.value == "enabled" and ctx.code(a.value) == "False"
     ]
-    return ctx.dotted(call.func) in _PLAIN and not off
+    return (ctx.dotted(call.func) in _PLAIN and not off) or is_scaler(call, ctx)
 
 
 def _scales_wrapped(scaler: cst.Call, ctx: Context) -> bool:
@@ -124,7 +125,7 @@ def _scales_wrapped(scaler: cst.Call, ctx: Context) -> bool:
             continue
         if is_of_wrapped(given, where):
             return True
-    return False
+    return is_scaler(scaler, ctx) and any(is_of_wrapped(each, where) for where, each in stepped_by(scaler, ctx))
 
 
 def _is_value(node: Reference, ctx: Context) -> bool:
@@ -172,5 +173,10 @@ def _ignores_parameters(ctx: PlannedContext) -> bool:
 
 
 RULE: Rule[cst.Call | Reference] = Rule(
-    CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call, cst.Name, cst.Attribute), fix=fix, functions=("GradScaler",)
+    CODE,
+    "sharded-grad-scaler",
+    __doc__,
+    nodes=(cst.Call, cst.Name, cst.Attribute),
+    fix=fix,
+    functions=("GradScaler", SCALER),
 )

@@ -37,7 +37,8 @@ def step(net, batch):
 
 It clips otherwise than before, and as it was meant. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820
 before, the global norm 4.7399 after. Where torch's function would fail (an infinity norm, ignored or offloaded
-parameters), a function of the support module is called that is written for that case.
+parameters), a function of the support module is called that is written for that case. timm's `dispatch_clip_grad` and
+`NativeScaler` call torch's, or clip element by element, which is the same; its AGC raises for DTensors (timm 1.0.9).
 
 ## References
 
@@ -65,13 +66,18 @@ from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.parameter_lists import given_to_optimizer, is_group, put_in
 from codemods.reading.resharding import reshards
-from codemods.reading.shapes import called_on
+from codemods.reading.timm_clipping import FUNCTIONS as TIMMS
+from codemods.reading.timm_clipping import SCALER, modes, reads_model
 from codemods.reading.words import last_name, words
 
 CODE = "FM206"
 
 _SHARDING = frozenset({"fsdp", "fsdp1", "shard", "sharded", "sharding"})
 _TOTAL = "get_total_norm"
+_AGC = "timm's AGC raises for DTensors, where FSDP1 gave it flat pieces, each with a norm of its own"
+_AGC_HINT = "clip by mode='norm', or write it with the norms of p.full_tensor() and p.grad.full_tensor()"
+_TIMM = "timm clips by torch's own function, which fails for what is offloaded or ignored here, or by this norm type"
+_TIMM_HINT = "call torch.nn.utils.clip_grad_norm_(parameters, value) itself, and run again"
 _DEPTH = 5
 """How many gatherings of gathered parameters are followed."""
 _FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
@@ -100,6 +106,9 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return _total(found, ctx)
     if is_on_one_rank(call, ctx):
         return _on_one_rank(found, ctx)
+    ways = modes(call, ctx)
+    if ways == {"agc"}:
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _AGC, _AGC_HINT)])
     message = (
         "FSDP1 clipped by each rank's own norm here, which its documentation warns of; on FSDP2 it is the global norm,"
         " and the losses differ for it"
@@ -108,8 +117,12 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     rerun = found.directly and clips_after_forward(call, found.model, ctx)
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
+    if "agc" in ways:
+        message = f"{message}; with mode='agc' it raises"
+    support = clipper(found.model, has_plain_norm(call, 2 if ways else 1, ctx), found.where, ctx.plan)
+    if ways and support:
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _TIMM, _TIMM_HINT)])
     findings = [finding(CODE, Level.MANUAL if rerun else Level.REVIEW, ctx, call, message, hint)]
-    support = clipper(found.model, has_plain_norm(call, 1, ctx), found.where, ctx.plan)
     written = _through_support(found, support, ctx, findings) if support else _plain(found, ctx, findings)
     if not rerun or written.raises:
         return written
@@ -120,7 +133,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
     owner, _, function = (ctx.dotted(call.func) or "").rpartition(".")
-    if owner not in _OWNERS or function not in _FUNCTIONS or not call.args:
+    is_torchs = owner in _OWNERS and function in _FUNCTIONS
+    if not call.args or not (is_torchs or modes(call, ctx) - {"value"}):
         return None
     given = _parameters(call).value
     found: _Clipping | None = None
@@ -128,7 +142,7 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
     for where, expression in () if _is_of_another_way(call, ctx) else _followed(given, ctx):
         for inner in where.inside(expression):
             in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
-            read = called_on(inner, *READERS)
+            read = _model_read_by(inner, where)
             model = (model_around(read, where) or read) if read is not None else None
             held = where.kinds(model) if model is not None else frozenset()
             if found is not None:
@@ -180,7 +194,7 @@ def _total(found: _Clipping, ctx: Context) -> Fix | None:
 def _plain(found: _Clipping, ctx: Context, findings: list[Finding]) -> Fix:
     """The norm as a plain tensor, where it is used."""
     call = found.call
-    if isinstance(ctx.parent(call), cst.Expr):
+    if isinstance(ctx.parent(call), cst.Expr) or modes(call, ctx):
         return Fix(findings=findings)
     if found.held == {ModelKind.FSDP}:
         return Fix([Edit(*ctx.span(call), f"{ctx.quote(call)}.full_tensor()")], findings)
@@ -257,4 +271,19 @@ def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, 
             yield origin.file, origin.node
 
 
-RULE = Rule(CODE, "clipping-by-local-norm", __doc__, nodes=(cst.Call,), fix=fix, methods=("clip_grad_norm_", _TOTAL))
+def _model_read_by(node: cst.CSTNode, ctx: Context) -> cst.BaseExpression | None:
+    """`model` of `model.parameters()`."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in READERS:
+        return node.func.value
+    return node.args[0].value if isinstance(node, cst.Call) and reads_model(node, ctx) else None
+
+
+RULE = Rule(
+    CODE,
+    "clipping-by-local-norm",
+    __doc__,
+    nodes=(cst.Call,),
+    fix=fix,
+    methods=("clip_grad_norm_", _TOTAL),
+    functions=(*TIMMS, SCALER),
+)

@@ -69,6 +69,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either
 from codemods.reading.clipping import any_clipper, is_clipped_otherwise
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
+from codemods.reading.handles import HANDLES, is_reshard
 from codemods.reading.program import sets_attribute
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
@@ -102,6 +103,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     if not held & ({ModelKind.FSDP, ModelKind.UNKNOWN} if name in BY_NAME else {ModelKind.FSDP}):
         return None
+    if name in HANDLES and any(is_reshard(other.func, ctx) for other in ctx.calls(ctx.scope(call))):
+        return None  # they are for that call, which is told of
     is_test = call.func.value == "hasattr"
     if name == "no_sync" and not is_test and (ModelKind.FSDP in held or _may_be_model(model, ctx)):
         return _function(call, name, held, ctx)

@@ -50,7 +50,9 @@ of what is written. Otherwise the support module's context reads and writes whol
 back as FSDP1 did, the model may be called in it, and `model.state_dict()` gives whole tensors there and
 `load_state_dict` takes them (torch 2.13, 2 ranks). Where parameters are summoned to call the model or its `generate`,
 `unsharded` of the support module is enough, which gathers the root's as a forward does; other units gather by
-themselves.
+themselves. What is whole there is a copy: a loss that is computed of it gives the parameters no gradient, and is
+stopped. FSDP1 raised in the backward, but for `NO_SHARD`, and for sums over flat parameters, which had no gradient of
+it either (torch 2.13, 2 ranks).
 
 ## References
 
@@ -59,17 +61,34 @@ themselves.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Reference, Rule, finding, replaced
+from codemods.api import (
+    SUPPORT,
+    Context,
+    Edit,
+    Fix,
+    Import,
+    Level,
+    ModelKind,
+    Raise,
+    Reference,
+    Rule,
+    finding,
+    replaced,
+)
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import replace_head
 from codemods.reading.enclosing import call_by
+from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
 from codemods.reading.summoned import Body, body_of, is_looked_into, writeback_of
+from codemods.reading.summoned_losses import are_added_up, read_for_loss
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
 
@@ -80,6 +99,10 @@ _UNSHARDED = "unsharded"
 _LOOKED_INTO = "full_params"
 _DTYPE = "FSDP1 had the root's own parameters there in their own dtype, and now they are in that of its mp_policy"
 _COMPARE = "compare what is generated; without autocast the root's layers compute in another dtype"
+_LOST_GRADIENT = "a loss is computed of parameters that are summoned, which would get no gradient of it"
+_RUN_MODEL = "compute it in the forward of the module that has them, and call the wrapped module outside of the context"
+_NO_GRADIENT = "the loss that is computed of parameters here gives them no gradient; so it was with flat parameters"
+_GIVE_GRADIENT = "give it to the optimizer (weight_decay for squares), or add it to p.grad behind the backward"
 _PARAMETERS = frozenset({"weight", "bias"})
 """What is no buffer in any module of torch."""
 
@@ -96,6 +119,15 @@ def fix(name: Reference, ctx: PlannedContext) -> Fix | None:
     if never is not None:
         message = f"{_METHOD} goes: the model is none of FSDP1's, the program shards it by fully_shard itself"
         return Fix([never], [finding(CODE, Level.REWRITTEN, ctx, name, message)])
+    lost = _lost_gradient(call, name, ctx) if isinstance(call, cst.Call) else None
+    if lost is not None and lost.raises:
+        return lost
+    found = _rewritten(name, ctx)
+    return found if lost is None else replace(found, findings=[*found.findings, *lost.findings])
+
+
+def _rewritten(name: Reference, ctx: PlannedContext) -> Fix:
+    call = ctx.parent(name)
     around = ctx.parent(ctx.parent(call) or name) if isinstance(call, cst.Call) else None
     body = body_of(around, ctx) if isinstance(around, cst.With) else None
     if isinstance(around, cst.With) and body is not None:
@@ -116,6 +148,19 @@ def fix(name: Reference, ctx: PlannedContext) -> Fix | None:
     item = ctx.named(Import(SUPPORT, _METHOD), name)
     message = f"{_METHOD} becomes {_METHOD}, a support function"
     return replaced(CODE, ctx, name, item.local, message, [item])
+
+
+def _lost_gradient(call: cst.Call, name: Reference, ctx: Context) -> Fix | None:
+    """What is said where a loss is made of whole parameters: they are copies, to which a gradient would go."""
+    read = [each for block in _blocks(call, ctx) for each in read_for_loss(block, ctx)]
+    if not read:
+        return None
+    model = call.args[0].value if call.args and call.args[0].keyword is None else None
+    made = constructor_calls(model, ctx) if model is not None else []
+    if made and all(makes_flat_parameters(where, each) for where, each in made) and are_added_up(read, ctx):
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, name, _NO_GRADIENT, _GIVE_GRADIENT)])
+    raises = [Raise(name, CODE, _LOST_GRADIENT, model)]
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, name, _LOST_GRADIENT, _RUN_MODEL)], raises=raises)
 
 
 def _is_summoning(name: Reference, ctx: Context) -> bool:

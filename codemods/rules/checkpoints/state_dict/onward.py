@@ -20,6 +20,9 @@ _ASKING = frozenset({"hasattr", "id", "isinstance", "len", "type"})
 _HOLDERS = frozenset({"accelerator", "checkpointer", "engine", "fabric", "saver", "strategy", "trainer"})
 """What is named like this knows the model."""
 
+_SPEAKS = frozenset({"barrier", "debug", "info", "log", "print", "rank", "warning"})
+"""Words of methods that have nothing to do with a model."""
+
 _DEPTH = 6
 """How many functions are followed that a body calls."""
 
@@ -93,7 +96,11 @@ def _is_unseen(call: cst.Call, name: str, ctx: Context, depth: int = _DEPTH) -> 
     if functions:
         inner = [(where, each) for where, function in functions for each in calls_in(function.body)]
         return any(_is_unseen(each, "", where, depth - 1) for where, each in inner)
-    return _saves(call, name, ctx) or any(_holds(argument.value, name, ctx) for argument in call.args)
+    return (
+        _saves(call, name, ctx)
+        or _asks_holder(call, name, ctx)
+        or any(_holds(argument.value, name, ctx) for argument in call.args)
+    )
 
 
 def _is_state(argument: cst.Arg) -> bool:
@@ -110,6 +117,20 @@ def _saves(call: cst.Call, name: str, ctx: Context) -> bool:
     return ctx.code(owner) == name or ModelKind.FSDP in ctx.kinds(owner)
 
 
+def _asks_holder(call: cst.Call, name: str, ctx: Context) -> bool:
+    """`self.write(path)` for `self.model`, and `super().save(path)`: a method that a base has which is not seen."""
+    if not isinstance(call.func, cst.Attribute) or words(call.func.attr.value) & _SPEAKS:
+        return False
+    owner = call.func.value
+    is_base = isinstance(owner, cst.Call) and ctx.code(owner.func) == "super"
+    return is_base or _is_around(owner, name, ctx)
+
+
+def _is_around(owner: cst.BaseExpression, name: str, ctx: Context) -> bool:
+    """Whether a model is an attribute of this: `self`, of `self.model`."""
+    return isinstance(owner, (cst.Name, cst.Attribute)) and name.startswith(f"{ctx.code(owner)}.")
+
+
 def _holds(given: cst.BaseExpression, name: str, ctx: Context) -> bool:
     """Whether an argument is the model, or a dict or a list with the model in it."""
     if isinstance(given, (cst.Dict, cst.List, cst.Tuple, cst.Set)):
@@ -119,7 +140,7 @@ def _holds(given: cst.BaseExpression, name: str, ctx: Context) -> bool:
     made = [origin for origin in ctx.origins(given) if isinstance(origin.node, (cst.Dict, cst.List, cst.Tuple))]
     if any(_holds(origin.node, "", origin.file) for origin in made if isinstance(origin.node, cst.BaseExpression)):
         return True
-    return ctx.code(given) == name or ModelKind.FSDP in ctx.kinds(given)
+    return ctx.code(given) == name or _is_around(given, name, ctx) or ModelKind.FSDP in ctx.kinds(given)
 
 
 def _functions_of(block: cst.With, ctx: Context) -> list[cst.CSTNode]:

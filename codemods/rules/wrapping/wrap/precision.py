@@ -32,6 +32,7 @@ from codemods.reading.precision import (
 )
 from codemods.reading.program import others
 from codemods.reading.unit_inputs import are_cast
+from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE
 
 from .buffers import cast_loop, has_no_buffers
@@ -60,7 +61,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         draft.restore(state)
         if value is origins[0].node and not isinstance(value, cst.Subscript):
             raise unseen from None  # written in the call: what it says has no counterpart
-        precision_at_run_time(hold(value, draft), draft)
+        precision_at_run_time(hold(value, draft), draft, _are_given(origins))
 
 
 def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
@@ -84,8 +85,8 @@ def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Or
         keep_none(origins, draft)
     policy = _policy_expression(value, made, optional and not is_put, draft)
     _ask_whether_cast(policy, fields, draft)
-    is_name = isinstance(value, (cst.Name, cst.Attribute))
-    given = f"{draft.file.quote(value)} is not None" if is_name and not is_put else ""
+    is_named = isinstance(value, (cst.Name, cst.Attribute))
+    given = f"{draft.file.quote(value)} is not None" if is_named and not is_put else ""
     if not _root_casts_buffers(made, draft):
         _cast_buffers(fields, made, policy, optional, draft, given)
     _pass_on(policy, casts, draft)
@@ -437,10 +438,12 @@ def _is_dtype(ctx: Context, value: cst.BaseExpression) -> bool:
 
 
 def _names_dtype(ctx: Context, node: cst.BaseExpression) -> bool:
-    """Whether it is a dtype of torch, or one of a dict of them."""
+    """Whether it is a dtype of torch, also by its name (`getattr(torch, args.dtype)`), or one of a dict of them."""
     found = lookup(ctx, node)
     if found is not None:
         return all(_is_dtype(where, value) for where, value in found.values)
+    if isinstance(node, cst.Call) and is_name(node.func, "getattr") and len(node.args) == 2:
+        return ctx.dotted(node.args[0].value) == "torch"
     return (ctx.dotted(node) or "").startswith("torch.")
 
 
