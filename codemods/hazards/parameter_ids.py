@@ -51,11 +51,12 @@ itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.plan import PlannedContext
 from codemods.reading.dcp_format import load_of
 from codemods.reading.enclosing import contains
 from codemods.reading.model_parameters import holds_parameters
@@ -88,13 +89,15 @@ _SAVED = (
 _ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each load of a file into an optimizer that holds a wrapped model's parameters, and each save."""
+    relocated = [each.early for wrap in ctx.plan.wraps.values() for each in wrap.relocations]
+    early = {holder.call for each in relocated for holder in each.holders}
     for call in ctx.nodes(cst.Call):
-        if not _is_found(call, ctx) or is_local(call, ctx):
+        if not _is_found(call, ctx, early) or is_local(call, ctx):
             continue  # the rule for the context tells it
         if _is_handed_on(call, ctx) and any(
-            not _is_handed_on(outer, where) and _is_found(outer, where) for where, outer in ctx.callers(call)
+            not _is_handed_on(outer, where) and _is_found(outer, where, early) for where, outer in ctx.callers(call)
         ):
             continue  # it is told where the state is asked for
         level = Level.REVIEW if _has_a_file_for_each_rank(call, ctx) else Level.MANUAL
@@ -115,11 +118,12 @@ def _are_read_by_names(ctx: Context) -> bool:
     )
 
 
-def _is_found(call: cst.Call, ctx: Context) -> bool:
+def _is_found(call: cst.Call, ctx: Context, early: Collection[cst.CSTNode]) -> bool:
+    """`early`: what is built from a model's parameters before it is wrapped."""
     if not isinstance(call.func, cst.Attribute) or not _is_by_ids(call, call.func.attr.value, ctx):
         return False
     has_another_way = _has_another_way(ctx) and not _is_where_fsdp_is_on(call, ctx)
-    return _is_for_wrapped_model(call.func.value, ctx, has_another_way)
+    return _is_for_wrapped_model(call.func.value, ctx, has_another_way, early)
 
 
 def _is_handed_on(call: cst.Call, ctx: Context) -> bool:
@@ -179,7 +183,9 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
     return False
 
 
-def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context, has_another_way: bool) -> bool:
+def _is_for_wrapped_model(
+    optimizer: cst.BaseExpression, ctx: Context, has_another_way: bool, early: Collection[cst.CSTNode]
+) -> bool:
     """Whether any of the optimizers that it can be is one of a wrapped model: the way of FSDP may make it anew."""
     for origin in ctx.origins(optimizer):
         made = origin.node
@@ -187,7 +193,7 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context, has_anoth
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
-            if (is_of_model or not has_another_way) and holds_parameters(given, origin.file):
+            if (is_of_model or not has_another_way) and (made in early or holds_parameters(given, origin.file)):
                 return True
     return False
 

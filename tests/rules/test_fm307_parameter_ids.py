@@ -181,6 +181,12 @@ def test_in_the_body_of_a_test_for_fsdp_it_is_fsdps_way() -> None:
     assert told(HEAD + chosen) == ["state = optimizer.state_dict()"]
 
 
+def test_an_optimizer_from_before_the_wrap_holds_the_same_parameters() -> None:
+    early = HEAD[: HEAD.index("    model =")] + "    optimizer = torch.optim.SGD(net.parameters())\n"
+    wrapped = f"{early}    model = FSDP(net, use_orig_params=True)\n    torch.save(optimizer.state_dict(), path)\n"
+    assert told(wrapped) == ["torch.save(optimizer.state_dict(), path)"]
+
+
 def told(text: str) -> list[str]:
     """The statements of which FM307 says that they save."""
     lines = text.splitlines()
