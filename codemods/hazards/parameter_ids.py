@@ -91,8 +91,7 @@ _ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each load of a file into an optimizer that holds a wrapped model's parameters, and each save."""
-    relocated = [each.early for wrap in ctx.plan.wraps.values() for each in wrap.relocations]
-    early = {holder.call for each in relocated for holder in each.holders}
+    early = ctx.plan.built_before
     for call in ctx.nodes(cst.Call):
         if not _is_found(call, ctx, early) or is_local(call, ctx):
             continue  # the rule for the context tells it

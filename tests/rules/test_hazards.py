@@ -658,6 +658,16 @@ WRONG = {
         """,
     ),
     "Rprop": ("FM407", "def main(net):\n    return torch.optim.Rprop(FSDP(net).parameters())\n"),
+    "Muon from before the wrap": (
+        "FM407",
+        """
+        def main():
+            net = nn.Linear(4, 4)
+            optimizer = torch.optim.Muon(net.parameters())
+            model = FSDP(net, use_orig_params=True)
+            return model, optimizer
+        """,
+    ),
     "Muon of a part": (
         "FM407",
         """
