@@ -34,6 +34,26 @@ def wrapping(text: str, call: str = CALL) -> str:
     return rewrite(HEAD + body).text
 
 
+KEPT = """\
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, policy, reference):
+        kwargs = dict(cpu_offload=CPUOffload(offload_params=False), limit_all_gathers=True)
+        self.fsdp_kwargs = kwargs
+        self.policy = FSDP(policy, **kwargs)
+        self.reference = FSDP(reference, **kwargs)
+"""
+
+
+def test_arguments_that_an_attribute_keeps_for_nobody_go() -> None:
+    body = "        self.policy = fully_shard(policy)\n        self.reference = fully_shard(reference)\n"
+    assert rewrite(KEPT).text.endswith(f"    def __init__(self, policy, reference):\n{body}")
+    read = KEPT + "        print(self.fsdp_kwargs)\n"
+    assert "self.fsdp_kwargs = kwargs\n" in rewrite(read).text
+
+
 SHARED = {
     "one after the other": """
         def wrap(args, model, ema):

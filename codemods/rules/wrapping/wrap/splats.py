@@ -10,7 +10,7 @@ import libcst as cst
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.enclosing import contains, upward
+from codemods.reading.enclosing import contains, is_self, upward
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Entry, Switch, Value
@@ -90,11 +90,16 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     found.values = _of_display(ctx, call, display)
     line = ctx.parent(statement)
     stores: list[_Store] = []
+    idle: list[cst.CSTNode] = []
     loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
     only_for_calls = True
     for use in ctx.uses(statement):
         argument = ctx.parent(use)
         if isinstance(argument, cst.Arg) and argument.star == "**" and takes_alone(ctx, argument):
+            continue
+        unread = _unread_attribute(ctx, use)
+        if unread is not None:
+            idle.append(unread)
             continue
         store = _store(ctx, call, use)
         if store is None:
@@ -114,8 +119,20 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
         _check_meaning(ctx, call, last)
     if only_for_calls and line is not None:
         found.freed = {target.value} if isinstance(target, cst.Name) else set()
-        found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores)])
+        found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores), *idle])
     return found
+
+
+def _unread_attribute(ctx: Context, use: cst.Name) -> cst.CSTNode | None:
+    """The line `self.kwargs = kwargs`, where the program reads no attribute of this name."""
+    kept = ctx.parent(use)
+    if not isinstance(kept, cst.Assign) or kept.value is not use or len(kept.targets) != 1:
+        return None
+    target, line = kept.targets[0].target, ctx.parent(kept)
+    if not isinstance(target, cst.Attribute) or not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    is_alone = [each for _, each in ctx.attributes(target.attr.value)] == [target]
+    return line if is_alone and is_self(target.value, ctx) else None
 
 
 def _is_read(ctx: Context, use: cst.Name) -> bool:
