@@ -44,6 +44,7 @@ from codemods.rules.training import (
     prefixed_names,
     shared_streams,
     summon_full_params,
+    unit_params,
 )
 from codemods.rules.wrapping import (
     apply_after,
@@ -101,6 +102,7 @@ RULES: tuple[Rule[Any], ...] = (
     moved_shards.RULE,
     shared_streams.RULE,
     averaged_handles.RULE,
+    unit_params.RULE,
     checkpoint_format.RULE,
     class_check.RULE,
     class_by_name.RULE,

@@ -85,6 +85,12 @@ class Plan:
         return any(wrap.emission is not Emission.SKIP for wrap in self.wraps.values())
 
     @property
+    def built_before(self) -> frozenset[cst.CSTNode]:
+        """What is built from a model's parameters before it is wrapped, and holds the sharded ones then."""
+        early = (each.early for wrap in self.wraps.values() for each in wrap.relocations)
+        return frozenset(holder.call for each in early for holder in each.holders)
+
+    @property
     def uses_shard_model(self) -> bool:
         """Whether any wrap site goes through the support module."""
         return any(wrap.emission is Emission.SUPPORT for wrap in self.wraps.values())

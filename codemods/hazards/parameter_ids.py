@@ -40,7 +40,8 @@ def resume(net, path):
 Nothing is changed. Save `FSDP.optim_state_dict(model, optimizer)` with the FSDP1 program before you migrate a run that
 has to go on: such a file has the names of parameters for keys, and the rewritten program reads it. A file
 whose name is made of the rank is for review: each rank finds its own part again, on as many ranks. A save that is made
-under a condition about FSDP is left alone: there the program makes the difference itself.
+under a condition about FSDP is left alone, but for the body of `if use_fsdp:`: there the program makes the difference
+itself.
 
 ## References
 
@@ -50,11 +51,12 @@ under a condition about FSDP is left alone: there the program makes the differen
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.plan import PlannedContext
 from codemods.reading.dcp_format import load_of
 from codemods.reading.enclosing import contains
 from codemods.reading.model_parameters import holds_parameters
@@ -63,6 +65,7 @@ from codemods.reading.optimizers import is_optimizer
 from codemods.reading.saves import is_saved, save_of
 from codemods.reading.shapes import class_test
 from codemods.reading.state_dict_settings import is_local
+from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
 from codemods.tables.state_dicts import DCP
 
@@ -87,13 +90,14 @@ _SAVED = (
 _ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each load of a file into an optimizer that holds a wrapped model's parameters, and each save."""
+    early = ctx.plan.built_before
     for call in ctx.nodes(cst.Call):
-        if not _is_found(call, ctx) or is_local(call, ctx):
+        if not _is_found(call, ctx, early) or is_local(call, ctx):
             continue  # the rule for the context tells it
         if _is_handed_on(call, ctx) and any(
-            not _is_handed_on(outer, where) and _is_found(outer, where) for where, outer in ctx.callers(call)
+            not _is_handed_on(outer, where) and _is_found(outer, where, early) for where, outer in ctx.callers(call)
         ):
             continue  # it is told where the state is asked for
         level = Level.REVIEW if _has_a_file_for_each_rank(call, ctx) else Level.MANUAL
@@ -114,10 +118,12 @@ def _are_read_by_names(ctx: Context) -> bool:
     )
 
 
-def _is_found(call: cst.Call, ctx: Context) -> bool:
+def _is_found(call: cst.Call, ctx: Context, early: Collection[cst.CSTNode]) -> bool:
+    """`early`: what is built from a model's parameters before it is wrapped."""
     if not isinstance(call.func, cst.Attribute) or not _is_by_ids(call, call.func.attr.value, ctx):
         return False
-    return _is_for_wrapped_model(call.func.value, ctx)
+    has_another_way = _has_another_way(ctx) and not _is_where_fsdp_is_on(call, ctx)
+    return _is_for_wrapped_model(call.func.value, ctx, has_another_way, early)
 
 
 def _is_handed_on(call: cst.Call, ctx: Context) -> bool:
@@ -145,10 +151,22 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
         return bool(call.args) and load_of(call.args[0].value, ctx) is not None and not _is_in_else(call, ctx)
     if method != "state_dict" or call.args:
         return False
-    if save_of(call, ctx) is None and (_has_another_way(ctx) or not is_saved(call, ctx)):
+    is_on = _is_where_fsdp_is_on(call, ctx)
+    if save_of(call, ctx) is None and ((_has_another_way(ctx) and not is_on) or not is_saved(call, ctx)):
         return False
     outer = (node for node in ctx.ancestors(call) if isinstance(node, (cst.If, cst.IfExp)))
-    return not any(_ASKS_FOR_FSDP.search(ctx.code(node.test)) for node in outer)
+    return is_on or not any(_ASKS_FOR_FSDP.search(ctx.code(node.test)) for node in outer)
+
+
+def _is_where_fsdp_is_on(call: cst.Call, ctx: Context) -> bool:
+    """Whether a save stands in the body of `if use_fsdp:`."""
+    return any(
+        isinstance(outer, cst.If)
+        and contains(ctx, outer.body, call)
+        and isinstance(outer.test, (cst.Name, cst.Attribute))
+        and "fsdp" in words(last_name(outer.test))
+        for outer in ctx.ancestors(call)
+    )
 
 
 def _is_in_else(call: cst.Call, ctx: Context) -> bool:
@@ -165,7 +183,9 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
     return False
 
 
-def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+def _is_for_wrapped_model(
+    optimizer: cst.BaseExpression, ctx: Context, has_another_way: bool, early: Collection[cst.CSTNode]
+) -> bool:
     """Whether any of the optimizers that it can be is one of a wrapped model: the way of FSDP may make it anew."""
     for origin in ctx.origins(optimizer):
         made = origin.node
@@ -173,7 +193,7 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
-            if (is_of_model or not _has_another_way(ctx)) and holds_parameters(given, origin.file):
+            if (is_of_model or not has_another_way) and (made in early or holds_parameters(given, origin.file)):
                 return True
     return False
 

@@ -48,6 +48,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
+from codemods.plan import PlannedContext
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.shapes import called_on
@@ -62,8 +63,9 @@ _KERNELS = ("bitsandbytes.", "apex.")
 _SENDS = frozenset(f"torch.distributed.{name}" for name in ("send", "isend", "recv", "irecv"))
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each optimizer."""
+    early = ctx.plan.built_before
     for call in ctx.nodes(cst.Call):
         dotted = ctx.dotted(call.func) or ""
         name = dotted.rsplit(".", 1)[-1]
@@ -75,7 +77,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             message = f"{name} computes with whole parameters, where FSDP1 gave it flat shards"
         else:
             continue
-        if _holds_others(call, ctx):
+        if call not in early and _holds_others(call, ctx):
             continue
         hint = "use an element-wise optimizer of torch, or one that supports DTensor, and compare the losses"
         yield finding(CODE, Level.MANUAL, ctx, call, message, hint)

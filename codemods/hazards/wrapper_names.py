@@ -110,7 +110,37 @@ def _is_filter(ctx: Context, node: cst.SimpleString) -> bool:
 def _is_asked(ctx: Context, holder: cst.CSTNode | None) -> bool:
     """`name.startswith("…")`, `name.endswith("…")`, `name.split("…")`."""
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    return called_on(call, "startswith", "endswith", "split", "find", "index") is not None
+    asks = called_on(call, "startswith", "endswith", "split", "find", "index")
+    return isinstance(call, cst.Call) and asks is not None and not _only_spares(ctx, call)
+
+
+def _only_spares(ctx: Context, asked: cst.Call) -> bool:
+    """Whether a test for a prefix decides nothing but whether that is taken off: a name of FSDP2's has none."""
+    owner, choice = called_on(asked, "startswith"), ctx.parent(asked)
+    if owner is None or len(asked.args) != 1 or not isinstance(choice, (cst.If, cst.IfExp)):
+        return False
+    name = ctx.code(owner)
+    if isinstance(choice, cst.IfExp):
+        return ctx.code(choice.orelse) == name and _takes_off(ctx, choice.body, name, ctx.code(asked.args[0].value))
+    line = choice.body.body[0] if len(choice.body.body) == 1 else None
+    made = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+    if choice.orelse is not None or not isinstance(made, cst.Assign) or len(made.targets) != 1:
+        return False
+    is_same = ctx.code(made.targets[0].target) == name
+    return is_same and _takes_off(ctx, made.value, name, ctx.code(asked.args[0].value))
+
+
+def _takes_off(ctx: Context, value: cst.BaseExpression, name: str, prefix: str) -> bool:
+    """`name.replace(prefix, …)`, `name.removeprefix(prefix)`, `name[len(prefix):]`."""
+    if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.args:
+        is_taken = value.func.attr.value in {"replace", "removeprefix"} and ctx.code(value.func.value) == name
+        return is_taken and ctx.code(value.args[0].value) == prefix
+    if not isinstance(value, cst.Subscript) or ctx.code(value.value) != name or len(value.slice) != 1:
+        return False
+    part = value.slice[0].slice
+    if not isinstance(part, cst.Slice) or part.upper is not None or part.step is not None:
+        return False
+    return isinstance(part.lower, cst.Call) and ctx.code(part.lower) == f"len({prefix})"
 
 
 def _is_whole_name(ctx: Context, node: cst.SimpleString) -> bool:

@@ -83,12 +83,15 @@ def handed_on(ctx: Context) -> Iterator[Reading]:
 
 
 def _given(loop: Loop) -> Iterator[cst.BaseExpression]:
-    """What a loop goes over, by name: `params` and `others` of `enumerate(zip(params, others))`."""
+    """What a loop goes over, by name: `params` and `others` of `enumerate(zip(params, others.values()))`."""
     waiting = [head.iter for head in heads(loop)]
     while waiting:
         over = waiting.pop()
         if isinstance(over, (cst.Name, cst.Attribute, cst.Subscript)):
             yield over
+        elif isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and not over.args:
+            if over.func.attr.value in {"items", "values"}:
+                waiting.append(over.func.value)
         elif isinstance(over, cst.Call) and isinstance(over.func, cst.Name):
             waiting += [argument.value for argument in over.args]
 

@@ -97,9 +97,12 @@ class Layout:
         offset = tree.line_start(start)
         indent = tree.text[offset:start]
         offset = tree.line_end(end) if behind else offset
-        modules = dict.fromkeys(item.module for item in items)
+        for item in items:
+            if not item.name:
+                self._inserted.setdefault(offset, []).append(_New("", indent + _of_module(item), ""))
+        modules = dict.fromkeys(item.module for item in items if item.name)
         for module in modules:
-            names = sorted((_name(item) for item in items if item.module == module), key=_sort_key)
+            names = sorted((_name(item) for item in items if item.name and item.module == module), key=_sort_key)
             text = _wrapped(f"from {module} import ", names, tree.width, len(indent)).replace("\n", f"\n{indent}")
             self._inserted.setdefault(offset, []).append(_New("", indent + text, ""))
         self._filled.add(tree.parents[tree.parents[statement]])
@@ -135,7 +138,7 @@ class Layout:
         if names:
             text = _wrapped(f"from {first.module} import ", names, self._tree.width)
         else:
-            text = f"import {first.module}" + (f" as {first.alias}" if first.alias else "")
+            text = _of_module(first)
         if otherwise:
             second = _wrapped(f"from {otherwise} import ", names, self._tree.width, 4)
             indented = "\n    ".join(text.split("\n")), "\n    ".join(second.split("\n"))
@@ -378,6 +381,10 @@ def _module(statement: Statement) -> str:
     if isinstance(statement, cst.Import):
         return dotted_name(statement.names[0].name)
     return dotted_name(statement.module) if statement.module is not None else ""
+
+
+def _of_module(item: Import) -> str:
+    return f"import {item.module}" + (f" as {item.alias}" if item.alias else "")
 
 
 def _full_module(statement: Statement) -> str:

@@ -224,20 +224,22 @@ def is_bound(tree: Tree, item: Import) -> bool:
 
 
 def _inside_functions(
-    tree: Tree, removals: Collection[Statement], additions: Iterable[Import], layout: Layout
+    tree: Tree, removals: Collection[Statement], additions: Iterable[Import], layout: Layout, support_module: str
 ) -> dict[Statement, list[Import]]:
     """What is imported in the functions that imported FSDP1, by the statement that it comes to stand at.
 
     Such an import is put off on purpose: nothing that only these functions use is then imported at the top.
     """
     found: dict[Statement, list[Import]] = {}
+    removals = [statement for statement in removals if root_of(statement) == "torch"]
     if any(layout.is_top_level(statement) for statement in removals):
         return found
     homes: dict[Import, list[Statement | None]] = {}
     is_put_off = puts_off_torch(tree)
     for item in additions:
-        is_torchs = _is_for_fsdp(item) or (is_put_off and item.module.startswith("torch."))
-        if item.name and is_torchs and not layout.homes_of(item.module):
+        is_with_torch = item.module.startswith("torch.") or item.module in {"torch", support_module}
+        is_torchs = (item.name and _is_for_fsdp(item)) or (is_put_off and is_with_torch)
+        if is_torchs and not layout.homes_of(item.module):
             uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
             uses = [name for name in uses if tree.scope_of[name].lookup(item.local) in (None, tree.scope)]
             homes[item] = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
@@ -303,7 +305,7 @@ def _write(
         there = [item for item in additions if item.name and (_is_for_fsdp(item) or item.module.startswith("torch."))]
         layout.put_before(optional, there, behind=True)
         additions = [item for item in additions if item not in there]
-    inside = _inside_functions(tree, removals, additions, layout)
+    inside = _inside_functions(tree, removals, additions, layout, support_module)
     additions = [item for item in additions if not any(item in items for items in inside.values())]
     for item in additions:
         names.setdefault(item.module if item.name else f"import {item.module} as {item.alias}", []).append(item)

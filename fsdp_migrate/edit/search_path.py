@@ -136,6 +136,8 @@ class SearchPath:
             folder = self.folder(path)
             if refuses_import(path.parent):
                 roots.add(path.parent)  # nothing but a script can lie there
+            if _is_test(path) and not any(map(path.is_relative_to, roots)):
+                roots.add((root_package(path.parent) or path).parent)  # pytest puts it there
             is_member = any(found.level for found in self._of(path)) and root_package(path.parent) is not None
             is_below = is_member and path.is_relative_to(folder)
             yield Way(frozenset(roots), path.relative_to(folder).parts[:-1] if is_below else ())
@@ -222,6 +224,10 @@ def is_installed_package(root: Path, path: Path) -> bool:
     """
     parts = path.relative_to(root).parts
     return is_installed(root) and len(parts) > 1 and is_package(root / parts[0])
+
+
+def _is_test(path: Path) -> bool:
+    return path.stem.startswith("test_") or path.stem.endswith("_test")
 
 
 def is_package(folder: Path) -> bool:

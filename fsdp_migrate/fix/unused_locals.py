@@ -206,9 +206,19 @@ def _makes(file: Context, node: cst.CSTNode) -> bool:
     made = file.dotted(node.func) or ""
     if made == _LOAD and _reads_on(file, node):
         return False
+    if not made and _looks_up_with_default(node):
+        return True
     if made in _MAKES_A_VALUE or (made.startswith(_FSDP) and made.rpartition(".")[2] in _SETTINGS):
         return True
     return is_conversion(node, file)
+
+
+def _looks_up_with_default(call: cst.Call) -> bool:
+    """`settings.get("name", None)`: neither a store over a network nor a queue is asked like this."""
+    named = [argument.value for argument in call.args if argument.keyword is None and not argument.star]
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "get" or len(named) != len(call.args):
+        return False
+    return len(named) == 2 and isinstance(named[0], cst.SimpleString)
 
 
 def _reads_on(file: Context, load: cst.Call) -> bool:

@@ -58,6 +58,14 @@ PROGRAMS = {
         ["pkg/train/train.py"],
         {"pkg/src/model.py": "from .fsdp2_support import shard_model"},
     ),
+    "a test beside the package that it imports from elsewhere": (
+        {
+            "src/app/core/par.py": "net = 1\n",
+            "tests/core/units/test_par.py": "from app.core.par import net\n" + WRAP + MAIN,
+        },
+        [],
+        {"tests/core/units/test_par.py": "from fsdp2_support import shard_model"},
+    ),
     "modules of a folder that the script adds to the path": (
         {
             "app/main.py": "import os\nimport sys\nsys.path.append(os.path.abspath(__file__).rsplit('/', 2)[0])\n"

@@ -407,6 +407,35 @@ for flat in ("True", "False"):
         """,
     )
 row(
+    "average over the parameters of units",
+    """
+    @torch.no_grad()
+    def update(model, average):
+        params, averages = [], []
+        for unit, other in zip(FSDP.fsdp_modules(model), FSDP.fsdp_modules(average)):
+            _reshard(other, other._handle, True)
+            params += unit.params
+            averages += other.params
+        torch._foreach_mul_(averages, 0.5)
+        torch._foreach_add_(averages, params, alpha=0.5)
+
+
+    def main(batches):
+        net = Plain()
+        average = deepcopy(net).requires_grad_(False)
+        model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        average = FSDP(average, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        losses = []
+        for x in batches:
+            losses += train(model, optimizer, [x])
+            with torch.no_grad():
+                losses.append(average(x).sum().item())
+            update(model, average)
+        return torch.nn.ModuleList([model, average]), losses
+    """,
+)
+row(
     "average over a list from before",
     """
     def main(batches):

@@ -19,7 +19,7 @@ IMPORTS = {
         "apply_activation_checkpointing",
         "torch.distributed.device_mesh": "DeviceMesh init_device_mesh",
         "torch.distributed.fsdp": "BackwardPrefetch CPUOffload MixedPrecision ShardingStrategy",
-        "torch.distributed.fsdp._runtime_utils": "_lazy_init",
+        "torch.distributed.fsdp._runtime_utils": "_lazy_init _reshard",
         "torch.distributed.fsdp._traversal_utils": "_get_fsdp_handles",
         "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
         "torch.distributed.fsdp.wrap": "CustomPolicy ModuleWrapPolicy _or_policy always_wrap_policy "

@@ -131,6 +131,8 @@ def wrap(model):
         # names, and
         use_orig_params=True,
         mixed_precision=MixedPrecision(),  # full
+        sync_module_states=False,  # loaded by all
+        # process_group = None,  # of the world
         # not yet
         param_init_fn=None,
     )

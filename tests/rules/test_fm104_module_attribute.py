@@ -40,6 +40,16 @@ def test_what_stays(text: str) -> None:
     assert rewrite(HEAD + text).text.endswith(text)
 
 
+def test_an_attribute_of_what_is_not_seen_decides_at_run_time() -> None:
+    """What `unit` is, nobody says: an average and a DDP model have a `.module` that has to stay."""
+    text = "class Unit:\n    def __init__(self, net):\n        self.model = FSDP(net)\n\n\ndef test_unit(unit):\n"
+    result = rewrite(
+        f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n{text}"
+        "    assert unit.model.module.width == 3\n"
+    )
+    assert "    assert unwrap(unit.model).width == 3\n" in result.text
+
+
 CASES = [
     ("    return model.module\n", "    return model\n"),
     ("    return model.module.config.width\n", "    return model.config.width\n"),

@@ -60,6 +60,26 @@ def test_model_before_it_is_wrapped_stays() -> None:
     assert rewrite(head + text + wrap).text.endswith(text + "    model = fully_shard(net)\n")
 
 
+def test_a_model_that_its_class_has_just_made_stays() -> None:
+    """What is wrapped under this name is of an object that is not seen."""
+    text = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, path):
+        super().__init__()
+        self.net = torch.nn.Linear(2, 2).eval()
+        self.net.load_state_dict(torch.load(path))
+
+
+def main(encoder):
+    encoder.net = FSDP(encoder.net)
+"""
+    assert "        self.net.load_state_dict(torch.load(path))\n" in rewrite(text).text
+
+
 READ = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
 READS = ["torch.save({}, path)", "return {}", "state = {{'model': {}}}", "state = {}['a']", "keys = set({})"]
 DESCRIBED = [

@@ -78,6 +78,9 @@ BY_IDS = [
     "class Muon(torch.optim.Optimizer):\n    pass\n",
     "    from apex.optimizers import FusedLAMB\n    optimizer = FusedLAMB(model.parameters())\n"
     "    torch.save(optimizer.state_dict(), path)\n",
+    "    named, chosen = dict(model.named_parameters()), []\n    for name, param in named.items():\n"
+    "        if 'lora' in name:\n            chosen.append(param)\n    optimizer = torch.optim.SGD(chosen)\n"
+    "    torch.save(optimizer.state_dict(), path)\n",
     "    groups = []\n    for block in model.blocks:\n        own = list(block.parameters())\n"
     "        groups.append({'params': own})\n    optimizer = torch.optim.SGD(groups)\n"
     "    torch.save(optimizer.state_dict(), path)\n",
@@ -165,6 +168,23 @@ def test_an_optimizer_around_another_is_one_cause() -> None:
 def test_beside_functions_for_sharded_optimizers_it_is_the_other_way() -> None:
     other = "\n\ndef full(model, optimizer):\n    return FSDP.optim_state_dict(model, optimizer)\n"
     assert told(SOLVER + other) == []
+
+
+def test_in_the_body_of_a_test_for_fsdp_it_is_fsdps_way() -> None:
+    chosen = (
+        "    chosen = [p for p in model.parameters() if p.requires_grad]\n    optimizer = torch.optim.SGD(chosen)\n"
+        "    if path.use_fsdp:\n        if path.lora:\n            state = optimizer.state_dict()\n"
+        "        else:\n            state = FSDP.optim_state_dict(model, optimizer)\n"
+        "        torch.save({'optimizer': state}, path)\n"
+        "    else:\n        torch.save(optimizer.state_dict(), path)\n"
+    )
+    assert told(HEAD + chosen) == ["state = optimizer.state_dict()"]
+
+
+def test_an_optimizer_from_before_the_wrap_holds_the_same_parameters() -> None:
+    early = HEAD[: HEAD.index("    model =")] + "    optimizer = torch.optim.SGD(net.parameters())\n"
+    wrapped = f"{early}    model = FSDP(net, use_orig_params=True)\n    torch.save(optimizer.state_dict(), path)\n"
+    assert told(wrapped) == ["torch.save(optimizer.state_dict(), path)"]
 
 
 def told(text: str) -> list[str]:

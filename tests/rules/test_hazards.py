@@ -673,6 +673,16 @@ WRONG = {
         """,
     ),
     "Rprop": ("FM407", "def main(net):\n    return torch.optim.Rprop(FSDP(net).parameters())\n"),
+    "Muon from before the wrap": (
+        "FM407",
+        """
+        def main():
+            net = nn.Linear(4, 4)
+            optimizer = torch.optim.Muon(net.parameters())
+            model = FSDP(net, use_orig_params=True)
+            return model, optimizer
+        """,
+    ),
     "Muon of a part": (
         "FM407",
         """
@@ -710,6 +720,30 @@ def test_trap_is_found_once(name: str) -> None:
     assert found.rule == rule
     assert found.level is (Level.REVIEW if rule in MEANT else Level.MANUAL)
     assert found.hint
+
+
+SPARED = [
+    "            if key.startswith(PREFIX):\n                key = key.replace(PREFIX, '', 1)\n",
+    "            if key.startswith(PREFIX):\n                key = key[len(PREFIX) :]\n",
+    "            key = key.removeprefix(PREFIX) if key.startswith(PREFIX) else key\n",
+]
+
+
+@pytest.mark.parametrize("text", SPARED)
+def test_a_test_for_the_prefix_that_is_taken_off_then_asks_nothing(text: str) -> None:
+    """The names of a file that FSDP1 saved, and of one that FSDP2 did."""
+    before = "def load(net, path):\n    model = FSDP(net)\n    state = torch.load(path)\n    names = {}\n"
+    text = (
+        f"{before}    for key, value in state.items():\n{text}            names[key] = value\n    return model, names\n"
+    )
+    text = text.replace("PREFIX", '"model._fsdp_wrapped_module."').replace("            ", "        ")
+    assert "FM418" not in {found.rule for found in rewrite(HEAD + text).findings}
+    other = (
+        text.replace("key.replace(", "other(key, ")
+        .replace("key.removeprefix(", "other(key, ")
+        .replace("[len(", "[1 + len(")
+    )
+    assert "FM418" in {found.rule for found in rewrite(HEAD + other).findings}
 
 
 CLIPPED = {

@@ -469,6 +469,7 @@ def test_module_that_the_top_imports_anyway_is_not_put_off() -> None:
 def test_file_that_puts_off_torch_still_does() -> None:
     text = code(
         """
+        import functools
         import launcher
 
 
@@ -476,9 +477,13 @@ def test_file_that_puts_off_torch_still_does() -> None:
             import torch
             from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
             from torch.distributed.fsdp import MixedPrecision, StateDictType
+            from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
             mixed = MixedPrecision(param_dtype=torch.bfloat16)
-            model = FSDP(net, mixed_precision=mixed)
+            policy = functools.partial(size_based_auto_wrap_policy, min_num_params=7)
+            model = FSDP(
+                net, auto_wrap_policy=policy, mixed_precision=mixed, sync_module_states=rank, device_id=rank
+            )
             model(rank).sum().backward()
             with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
                 torch.save(model.state_dict(), "model.pt")
@@ -489,7 +494,7 @@ def test_file_that_puts_off_torch_still_does() -> None:
     )
     after = rewrite(text).text
     assert "get_model_state_dict" in after
-    assert after.startswith("import launcher\n\n\ndef worker")
+    assert after.startswith("from dataclasses import replace\nimport launcher\n\n\ndef worker")
 
 
 def test_import_that_is_needed_outside_too_goes_to_the_top() -> None:

@@ -46,6 +46,7 @@ def test_stays(body: str) -> None:
 
 GOES = {
     "attributes": "keep = cfg.lora or cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",
+    "a lookup with a default": "keep = cfg.get('peft', None)\nmodel = FSDP(net, use_orig_params=keep)",
     "an item by its name": "keep = cfg['lora']['peft']\nmodel = FSDP(net, use_orig_params=keep)",
     "what is only asked": "keep = isinstance(cfg, dict)\nmodel = FSDP(net, use_orig_params=keep)",
     "with its type": "keep: bool = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",

@@ -98,6 +98,7 @@ from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.inner_module import is_inner_module
+from codemods.reading.just_made import is_just_made
 from codemods.reading.layout import insertion
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
@@ -162,7 +163,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     model, method = receiver(call, ctx), last_name(call.func)
-    if model is None or method not in _METHODS or is_another_engines(call, ctx):
+    if model is None or method not in _METHODS or is_another_engines(call, ctx) or is_just_made(ctx, model):
         return None
     name = ctx.code(unwrapped(model_around(model, ctx) or model))
     if is_inside(call, SUMMON, name, ctx) and not is_summoned_no_more(call, name, ctx):

@@ -30,12 +30,13 @@ def sample(net, batch):
 
 ## Fix safety
 
-Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
-`unwrap(model)` of the support module decides at run time, once in a function that asks several times; in a program that
-compiles a model it is `unwrap_compiled(model)`, as what `torch.compile` gives is no FSDP2 model itself. Where a choice
-reads `.module` only without FSDP (`model.net if use_fsdp else model.module.net`), or for the flag that DDP's model is
-made by, it is another wrapper's, and stays. A choice by `hasattr(model, "module")` whose two sides say the same of the
-model becomes the one without, unless DDP's models come there.
+Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay, or is
+an attribute of an object that is not seen, `unwrap(model)` of the support module decides at run time, once in a
+function that asks several times; in a program that compiles a model it is `unwrap_compiled(model)`, as what
+`torch.compile` gives is no FSDP2 model itself. Where a choice reads `.module` only without FSDP (`model.net if
+use_fsdp else model.module.net`), or for the flag that DDP's model is made by, it is another wrapper's, and stays. A
+choice by `hasattr(model, "module")` whose two sides say the same of the model becomes the one without, unless DDP's
+models come there.
 
 ## References
 
@@ -86,7 +87,7 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
     step = step_at(node, ctx)
     if step is not None and (step.recursion is not None or not _is_told_apart(step, ctx)):
         return _step(step, node, ctx)
-    if name == "module" and (ModelKind.DDP in held or _is_chosen(node, ctx) or is_on_ddp_way(node, ctx)):
+    if name == "module" and (_may_be_another_wrappers(held, node, ctx) or is_on_ddp_way(node, ctx)):
         unwrap = "unwrap_compiled" if ctx.wrapping.compiles(ctx.path) else "unwrap"
         item = ctx.named(Import(SUPPORT, unwrap), node)
         call = f"{item.local}({ctx.quote(node.value)})"
@@ -115,6 +116,14 @@ def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
         return False
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
     return only_fsdp1_has_it or ModelKind.FSDP in ctx.kinds(node.value)
+
+
+def _may_be_another_wrappers(held: frozenset[ModelKind], node: cst.Attribute, ctx: Context) -> bool:
+    """A DDP model, or the attribute of an object that is not seen: an average and others have a `.module` as well."""
+    is_unseen = ModelKind.UNKNOWN in held and isinstance(node.value, cst.Attribute)
+    if is_unseen and not is_self(cst.ensure_type(node.value, cst.Attribute).value, ctx):
+        return True
+    return ModelKind.DDP in held or _is_chosen(node, ctx)
 
 
 def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:

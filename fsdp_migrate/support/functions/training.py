@@ -44,6 +44,14 @@ def reshard_all(model: nn.Module) -> None:
             module.reshard()
 
 
+def unit_params(unit: Any) -> list[DTensor]:
+    """The shards of one unit, without those of nested ones: FSDP1's `params`."""
+    unit.reshard()
+    inner: list[Any] = [m for m in unit.modules() if m is not unit and isinstance(m, FSDPModule)]
+    nested = {param for module in inner for param in module.parameters()}
+    return [param for param in unit.parameters() if isinstance(param, DTensor) and param not in nested]
+
+
 @contextmanager
 def unsharded(model: Any) -> Generator[None, None, None]:
     """The root's own parameters whole, for methods beside `forward`."""

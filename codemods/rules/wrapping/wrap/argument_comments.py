@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from codemods.reading.manual import argument_name
-from codemods.tables.arguments import DROPPED
+from codemods.tables.arguments import ARGUMENTS, DROPPED, POSITIONS
 
 from .draft import Draft
 
 _WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
 """What some arguments become, where they become anything."""
 
+_DEFAULTS = {argument.name: argument.default for argument in ARGUMENTS}
+
 _PRAGMAS = ("noqa", "pragma:", "pylint:", "pyright:", "type: ignore")
 """What tools are told of a line, which says nothing without it."""
+
+_COMMENTED_OUT = tuple(f"{name}=" for name in POSITIONS)
+"""An argument that the constructor was not given, and nothing has now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ def kept_comments(made: Draft) -> list[Comment]:
     """The comments between the arguments, but for those on an argument that is gone."""
     code = made.file.code(made.call)
     lines = code.split("\n")
-    named = {line: name for name, first, last in _argument_lines(made) for line in range(first, last + 1)}
+    named = {line: name for name, _, first, last in _argument_lines(made) for line in range(first, last + 1)}
     gone = _lines_of_gone(made)
     skipped = {line for first, last in gone for line in range(first, last + 1)}
     for first, last in gone:
@@ -48,6 +53,8 @@ def kept_comments(made: Draft) -> list[Comment]:
         line, column = token.start[0] - 1, token.start[1]
         text = token.string.lstrip("# ")
         if token.type != tokenize.COMMENT or line in skipped or text.startswith(_PRAGMAS):
+            continue
+        if text.replace(" ", "").startswith(_COMMENTED_OUT):
             continue
         is_behind = bool(lines[line][:column].strip())
         name = named.get(line, "") or next((named[each] for each in range(line, len(lines)) if each in named), "")
@@ -62,17 +69,18 @@ def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
     written = {**made.unit_kwargs, **made.root_kwargs, **made.common_kwargs}
     return [
         (first, last)
-        for name, first, last in _argument_lines(made)
+        for name, value, first, last in _argument_lines(made)
         if name in DROPPED
         or name not in made.present
+        or value == _DEFAULTS.get(name)
         or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name])
     ]
 
 
-def _argument_lines(made: Draft) -> Iterator[tuple[str, int, int]]:
-    """The arguments by keyword, with the first and the last line of each, counted from the call's."""
+def _argument_lines(made: Draft) -> Iterator[tuple[str, str, int, int]]:
+    """The arguments by keyword, with what each is given, and its first and last line, counted from the call's."""
     start = made.file.position(made.call)[0]
     for argument in made.call.args:
         if argument.keyword is not None:
-            first = made.file.position(argument)[0] - start
-            yield argument_name(argument), first, first + made.file.code(argument.value).count("\n")
+            first, value = made.file.position(argument)[0] - start, made.file.code(argument.value)
+            yield argument_name(argument), value, first, first + value.count("\n")
