@@ -15,7 +15,7 @@ from codemods.reading.enclosing import call_given, contains, enclosing, is_label
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.shapes import is_attribute
 from codemods.tables.names import SUMMON
-from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, QUIET_FUNCTIONS, READS
+from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, ON_TEXTS, QUIET_FUNCTIONS, READS
 
 _LOOPS = ("parameters", "named_parameters")
 _WALKS = frozenset({"buffers", "children", "modules", "named_buffers", "named_children", "named_modules"})
@@ -38,6 +38,8 @@ class Body:
     """Whether whole parameters lie on the CPU."""
     to_cpu: set[cst.BaseExpression] = field(default_factory=set)
     """Those of the reads that do not say so themselves."""
+    gathered: dict[cst.For, tuple[cst.Name, set[cst.BaseExpression]]] = field(default_factory=dict)
+    """Loops that gather each parameter first, since not every rank may come to what reads it: its name, the reads."""
 
 
 def summons(node: cst.CSTNode, ctx: Context) -> bool:
@@ -135,7 +137,29 @@ def _is_harmless(call: cst.CSTNode, ctx: Context) -> bool:
     if (ctx.dotted(function) or "").startswith("torch."):
         return True
     known = READS | COPIES | ASKS | IN_PLACE | ON_CONTAINERS | {*_LOOPS, "state_dict"}
-    return isinstance(function, cst.Attribute) and function.attr.value in known
+    if isinstance(function, cst.Attribute) and function.attr.value in known:
+        return True
+    runs = ctx.runs(cst.ensure_type(call, cst.Call))
+    return bool(runs) and all(_deals_in_texts(where, each) for where, each in runs)
+
+
+def _deals_in_texts(ctx: Context, function: cst.FunctionDef) -> bool:
+    """Whether all that a function does is to ask its arguments for other texts: `name.replace("a.", "")`."""
+    own = {each.name.value for each in function.params.params} - {"self", "cls"}
+    inner = list(ctx.inside(function.body))
+    if any(isinstance(node, (cst.Yield, cst.Await, cst.Subscript)) for node in inner):
+        return False
+    named = (node for node in inner if isinstance(node, cst.Attribute))
+    return all(node.attr.value in ON_TEXTS and _is_of(node.value, own) for node in named) and all(
+        isinstance(node.func, cst.Attribute) for node in inner if isinstance(node, cst.Call)
+    )
+
+
+def _is_of(value: cst.BaseExpression, names: set[str]) -> bool:
+    """`name`, and what its own methods give."""
+    while isinstance(value, (cst.Attribute, cst.Call)):
+        value = value.value if isinstance(value, cst.Attribute) else value.func
+    return isinstance(value, cst.Name) and value.value in names
 
 
 def _is_followed(model: cst.CSTNode, block: cst.With, found: Body, ctx: Context) -> bool:
@@ -195,10 +219,36 @@ def _is_seen_loop(
         n for n in ctx.inside(block.body) if isinstance(n, cst.Name) and n.value == target.value and n is not target
     ]
     uses = [use for use in uses if not is_label(use, ctx)]
-    return all(contains(ctx, around, use) and _is_seen_use(use, block, found, ctx) for use in uses)
+    if not all(contains(ctx, around, use) for use in uses):
+        return False
+    before = [*found.reads], [*found.writes], {*found.to_cpu}
+    if all(_is_seen_use(use, block, found, ctx) for use in uses):
+        return True
+    found.reads, found.writes, found.to_cpu = before
+    return isinstance(loop, cst.For) and _is_gathered_first(loop, target, uses, block, found, ctx)
 
 
-def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context) -> bool:
+def _is_gathered_first(
+    loop: cst.For, target: cst.Name, uses: Sequence[cst.Name], block: cst.With, found: Body, ctx: Context
+) -> bool:
+    """Whether all is seen where each parameter is gathered at the top of the loop: then all ranks meet there."""
+    known = len(found.writes)
+    inner = list(ctx.inside(loop.body))
+    leaves = any(isinstance(node, (cst.Break, cst.Return, cst.Yield)) for node in inner)
+    if leaves or not isinstance(loop.body, cst.IndentedBlock):
+        return False
+    if not all(_is_seen_use(use, block, found, ctx, is_gathered=True) for use in uses):
+        return False
+    reads = {each for each in found.reads if each in uses}
+    for call, _, _ in found.writes[known:]:
+        again = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While)) and outer in inner]
+        if again or any(ctx.span(each)[0] > ctx.span(call)[1] for each in reads):
+            return False  # what is read behind a write is what was written
+    found.gathered[loop] = target, reads
+    return True
+
+
+def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context, is_gathered: bool = False) -> bool:
     chain = list(_chain(use, ctx))
     names = [link.attr.value for link in chain if isinstance(link, cst.Attribute)]
     if names and names[0] in FACTS | ASKS:
@@ -208,7 +258,7 @@ def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context) -> b
         is_alone = isinstance(ctx.parent(top), cst.Expr) and enclosing(ctx, top, cst.With) is not None
         found.writes.append((top, use, top.args[0].value))
         return is_alone
-    if not {*names} <= READS | COPIES | {"data"} or _is_chosen(use, block, ctx):
+    if not {*names} <= READS | COPIES | {"data"} or (not is_gathered and _is_chosen(use, block, ctx)):
         return False
     found.reads.append(use)
     if "cpu" not in names or not _SAME_THERE.issuperset(names[: names.index("cpu")]):

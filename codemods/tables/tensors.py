@@ -20,6 +20,9 @@ IN_PLACE = frozenset({"add_", "mul_", "sub_", "div_", "lerp_", "copy_", "addcmul
 
 ON_CONTAINERS = frozenset({"append", "extend", "keys", "values", "items", "get", "pop", "format", "join"})
 
+ON_TEXTS = frozenset({"replace", "removeprefix", "removesuffix", "split", "strip", "lstrip", "rstrip", "lower", "join"})
+"""Methods of texts, of which nothing else has one that looks at a model."""
+
 QUIET_FUNCTIONS = frozenset({"print", "len", "float", "int", "str", "list", "dict", "set", "tuple", "sorted", "zip"})
 QUIET_FUNCTIONS |= {"enumerate", "range", "sum", "all", "any", "max", "min", "abs", "round", "isinstance"}
 """Builtin functions that look at what they are given."""

@@ -553,6 +553,25 @@ SUMMONS = {
             for name, p in model.named_parameters():
                 p.copy_(now[name])
         """,
+    "to swap with what is kept": """
+        def clean(name):
+            return name.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
+
+        with FSDP.summon_full_params(model, writeback=False):
+            kept = {clean(name): p.detach().clone().cpu() for name, p in model.named_parameters() if "weight" in name}
+        with torch.no_grad(), FSDP.summon_full_params(model, writeback=False):
+            for name, p in model.named_parameters():
+                cleaned = clean(name)
+                if cleaned in kept:
+                    kept[cleaned].mul_(0.5).add_(p.detach().float().cpu(), alpha=0.25)
+        with FSDP.summon_full_params(model, writeback=True), torch.no_grad():
+            for name, p in model.named_parameters():
+                if clean(name) in kept:
+                    value = p.data.clone().float().cpu()
+                    p.data.copy_(kept[clean(name)].to(dtype=p.dtype, device=p.device))
+                    kept[clean(name)] = value
+        seen.append([value.double().sum().item() for value in kept.values()])
+        """,
     "left by an exception": """
         try:
             with FSDP.summon_full_params(model), torch.no_grad():

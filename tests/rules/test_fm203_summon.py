@@ -151,7 +151,9 @@ LOOKED_INTO = [
     pytest.param("for p in model.parameters():\n        torch.nn.init.normal_(p)", id="by a function"),
     pytest.param("for p in model.parameters():\n        x.append(p)", id="kept"),
     pytest.param("for p in model.parameters():\n        x.append(p.grad.norm())", id="gradients"),
-    pytest.param("for p in model.parameters():\n        if x:\n            print(p.norm())", id="below a condition"),
+    pytest.param(
+        "for p in model.parameters():\n        if x:\n            print(p.norm())\n            break", id="left early"
+    ),
     pytest.param(
         "for p, q in zip(list(model.parameters()), x):\n        torch.testing.assert_close(p, q)", id="in a pair"
     ),

@@ -81,8 +81,8 @@ from codemods.api import (
 )
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import choice_without
-from codemods.reading.block_layout import replace_head
-from codemods.reading.enclosing import call_by
+from codemods.reading.block_layout import extra_indent, replace_head
+from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
@@ -185,7 +185,17 @@ def _without(block: cst.With, body: Body, name: Reference, ctx: PlannedContext) 
     is_sharded = not stale and all(_are_sharded(model, ctx) for model in body.models)
     lines, needed = reshards(ctx, stale, name)
     edits = replace_head(ctx, block, _lines(lines, block, ctx))
+    first = {read: loop for loop, (_, reads) in body.gathered.items() for read in reads}
+    for loop, (taken, reads) in body.gathered.items():
+        whole = "whole" if "whole" not in names_around(ctx, loop) else f"whole_{taken.value}"
+        gathered = f"{taken.value}.full_tensor()" if is_sharded else f"{gathers.local}({taken.value})"
+        imports += [] if is_sharded else [gathers]
+        cpu = ".cpu()" if body.is_offloaded and reads & body.to_cpu else ""
+        edits.append(_at_top(loop, f"{whole} = {gathered}{cpu}", block, ctx))
+        edits += [Edit(*ctx.bare_span(read), whole) for read in reads]
     for read in body.reads:
+        if read in first:
+            continue
         start, end = ctx.bare_span(read)
         cpu = ".cpu()" if body.is_offloaded and read in body.to_cpu else ""
         if is_sharded and (isinstance(read, cst.Name) or last_name(read) in _PARAMETERS):
@@ -197,6 +207,14 @@ def _without(block: cst.With, body: Body, name: Reference, ctx: PlannedContext) 
         edits.append(Edit(*ctx.bare_span(call), f"{writes.local}({ctx.code(param)}, {ctx.quote(value)})"))
         imports.append(writes)
     return Fix(edits, findings, list(dict.fromkeys([*imports, *needed])))
+
+
+def _at_top(loop: cst.For, line: str, block: cst.With, ctx: Context) -> Edit:
+    """A new first line of a loop, whose block comes one level out."""
+    first = cst.ensure_type(loop.body, cst.IndentedBlock).body[0]
+    start = ctx.span(first)[0]
+    indent = ctx.text[ctx.whole_lines(first)[0] : start]
+    return Edit(start, start, f"{line}{ctx.newline}{indent[extra_indent(ctx, block) :]}")
 
 
 def _may_be_copies(model: cst.BaseExpression, name: cst.CSTNode, ctx: Context) -> bool:
