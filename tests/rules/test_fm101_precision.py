@@ -635,6 +635,21 @@ model = FSDP(net)
     assert found.level is Level.REVIEW
 
 
+def test_a_chosen_precision_that_nothing_reads_is_only_rewritten() -> None:
+    """models-magpie: `mixed_precision=None,  # mp_policy`."""
+    text = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net, bf16):
+    policy = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16) if bf16 else None
+    return FSDP(net, mixed_precision=None)
+"""
+    (found,) = (each for each in rewrite(text).findings if each.rule == "FM103")
+    assert (found.level, found.message[-19:]) == (Level.REWRITTEN, "which nothing reads")
+
+
 @pytest.mark.parametrize(
     "use",
     [

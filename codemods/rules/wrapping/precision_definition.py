@@ -105,8 +105,10 @@ def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:
 
 
 def _is_unread(node: cst.Call, ctx: Context) -> bool:
-    """A constant that no file of the program reads."""
+    """What no file of the program reads, `MixedPrecision(…) if bf16 else None` too."""
     holder = ctx.parent(node)
+    while isinstance(holder, cst.IfExp):
+        holder = ctx.parent(holder)
     target = holder.targets[0].target if isinstance(holder, cst.Assign) and len(holder.targets) == 1 else None
     if not isinstance(holder, cst.Assign) or not isinstance(target, cst.Name):
         return False
