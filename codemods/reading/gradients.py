@@ -12,6 +12,7 @@ from codemods.reading.ddp import is_in_ddp, is_on_ddp_way
 from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import Reading, gives_parameters, models_around, readings
 from codemods.reading.model_parts import wrapped_around
+from codemods.reading.places import bound_texts
 from codemods.reading.process_groups import is_default
 from codemods.reading.shapes import called_on, parameters
 from codemods.reading.words import last_name
@@ -177,7 +178,7 @@ def _is_turn(leaf: cst.BaseExpression, ctx: Context) -> bool:
     """Whether it is the variable of a loop, whatever that goes over."""
     loops = (outer for outer in ctx.ancestors(leaf) if isinstance(outer, (cst.For, cst.BaseComp)))
     targets = (loop.target if isinstance(loop, cst.For) else loop.for_in.target for loop in loops)
-    return any(ctx.code(leaf) in _bound(target, ctx) for target in targets)
+    return any(ctx.code(leaf) in bound_texts(target, ctx) for target in targets)
 
 
 def _is_activation(leaf: cst.BaseExpression, ctx: Context) -> bool:
@@ -261,7 +262,7 @@ def _made_of_gradients(function: cst.FunctionDef, ctx: Context, follow: bool = T
         for node in ctx.inside(function.body):
             value, targets = _flow(node)
             if value is not None and _holds(value, names, ctx, follow):
-                names.update(name for target in targets for name in _bound(target, ctx))
+                names.update(name for target in targets for name in bound_texts(target, ctx))
     return names
 
 
@@ -276,16 +277,6 @@ def _flow(node: cst.CSTNode) -> tuple[cst.CSTNode | None, list[cst.CSTNode]]:
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _ADDS:
         return cst.List([cst.Element(argument.value) for argument in node.args]), [node.func.value]
     return None, []
-
-
-def _bound(target: cst.CSTNode, ctx: Context) -> Iterator[str]:
-    if isinstance(target, (cst.Tuple, cst.List)):
-        for element in target.elements:
-            yield from _bound(element.value, ctx)
-    elif isinstance(target, cst.Subscript):
-        yield from _bound(target.value, ctx)
-    elif isinstance(target, (cst.Name, cst.Attribute)):
-        yield ctx.code(target)
 
 
 def _holds(node: cst.CSTNode, names: set[str], ctx: Context, follow: bool = True) -> bool:

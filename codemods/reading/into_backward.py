@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing, is_label
 from codemods.reading.forwards import is_without_grad
+from codemods.reading.places import bound_texts
 from codemods.reading.words import last_name
 from codemods.tables.tensors import ASKS, FACTS
 
@@ -37,7 +38,7 @@ def reaches_backward(values: Sequence[cst.BaseExpression], ctx: Context, depth: 
             if isinstance(node, cst.Return) and depth and function is not None:
                 if any(reaches_backward([call], where, depth - 1) for where, call in ctx.callers(node)):
                     return True
-            carried.update(name for target in targets for name in _bound(target, ctx))
+            carried.update(name for target in targets for name in bound_texts(target, ctx))
     return False
 
 
@@ -57,16 +58,6 @@ def _flow(node: cst.CSTNode) -> tuple[Sequence[cst.CSTNode], Sequence[cst.CSTNod
         if node.func.attr.value in _ADDS:
             return [argument.value for argument in node.args], [node.func.value]
     return [], []
-
-
-def _bound(target: cst.CSTNode, ctx: Context) -> Iterator[str]:
-    if isinstance(target, (cst.Tuple, cst.List)):
-        for element in target.elements:
-            yield from _bound(element.value, ctx)
-    elif isinstance(target, cst.Subscript):
-        yield from _bound(target.value, ctx)
-    elif isinstance(target, (cst.Name, cst.Attribute)):
-        yield ctx.code(target)
 
 
 def _carries(

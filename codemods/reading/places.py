@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.api import Context
+
 
 def place(node: cst.CSTNode) -> str | None:
     """`self.model` for a name or a chain of attributes on one; None for any other expression."""
@@ -114,3 +116,14 @@ def bound(target: cst.BaseExpression) -> Iterator[str]:
     found = base(target)
     if found is not None:
         yield found
+
+
+def bound_texts(target: cst.CSTNode, ctx: Context) -> Iterator[str]:
+    """The texts of the names and attributes that a target binds, or puts something into."""
+    if isinstance(target, (cst.Tuple, cst.List)):
+        for element in target.elements:
+            yield from bound_texts(element.value, ctx)
+    elif isinstance(target, cst.Subscript):
+        yield from bound_texts(target.value, ctx)
+    elif isinstance(target, (cst.Name, cst.Attribute)):
+        yield ctx.code(target)
