@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 def numeric_flags() -> dict[str, object]:
     """Read when the first step is made, by when the program has set what it sets."""
+    groups = dist.is_available() and dist.is_initialized()
     return {
         "torch": torch.__version__,
         "matmul_precision": torch.get_float32_matmul_precision(),
@@ -15,6 +16,7 @@ def numeric_flags() -> dict[str, object]:
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "default_dtype": str(torch.get_default_dtype()),
-        "backend": dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
-        "world": dist.get_world_size() if dist.is_available() and dist.is_initialized() else None,
+        # By device, whether the program named one backend or several: "cuda:nccl", "cpu:gloo,cuda:nccl".
+        "backend": dist.get_backend_config() if groups else None,
+        "world": dist.get_world_size() if groups else None,
     }

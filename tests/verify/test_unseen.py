@@ -172,6 +172,21 @@ def test_what_neither_side_shows_is_undecided(check: str, both: Change, words: s
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "mark"),
+    [
+        ("cuda:nccl", "cpu:gloo,cuda:nccl", Mark.PASS),
+        ("cpu:gloo,cuda:nccl", "cuda:nccl", Mark.FAIL),
+        ("cuda:nccl", "cpu:gloo,cuda:gloo", Mark.FAIL),
+        (None, "cuda:nccl", Mark.FAIL),
+    ],
+)
+def test_each_device_keeps_its_backend(before: str | None, after: str, mark: Mark) -> None:
+    """What FSDP2 offloads to the CPU needs gloo there, where FSDP1 had NCCL alone: E0 failed on GPUs."""
+    found = report(without(flags={"backend": before}), without(flags={"backend": after}))
+    assert marks(found, "E0") == {mark}
+
+
+@pytest.mark.parametrize(
     ("check", "rewritten", "words"),
     [
         ("V0", without(units=run("FSDP1").units), "still has 1 FSDP1 group"),
