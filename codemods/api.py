@@ -237,7 +237,7 @@ class Source(Protocol):
         """The same inside of its own parentheses, which stay around what replaces it, with the comments in them."""
 
     def code(self, node: cst.CSTNode) -> str:
-        """The text of a node, as the user wrote it."""
+        """The text of a node, as the user wrote it, without brackets that change nothing: `(model)` is `model`."""
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """1-based line and column."""

@@ -58,5 +58,8 @@ def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
 
 
 def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
-    asked = f"hasattr({ctx.code(node.value)}, module)"
-    return any(ctx.code(part).replace('"', "").replace("'", "") == asked for part in conjuncts(test))
+    calls = (part for part in conjuncts(test) if isinstance(part, cst.Call) and len(part.args) == 2)
+    asked = (
+        (ctx.code(each.func), *(ctx.code(argument.value).strip("'\"") for argument in each.args)) for each in calls
+    )
+    return ("hasattr", ctx.code(node.value), "module") in asked

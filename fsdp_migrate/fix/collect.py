@@ -75,9 +75,10 @@ class Collected:
         """Whether a finding is about the node, or about what it begins: `FSDP` of `FSDP.state_dict(model)`."""
         begun, start = [node], file.span(node)[0]
         for outer in file.ancestors(node):
-            if file.span(outer)[0] != start:
+            if file.bare_span(outer)[0] != start:
                 break
             begun.append(outer)
+            start = file.span(outer)[0]
         return not self.reported.isdisjoint(begun)
 
 

@@ -60,6 +60,11 @@ _SEQUENCES = {list, tuple}
 _SCOPES = {cst.FunctionDef, cst.ClassDef, cst.Lambda}
 
 
+_OPEN = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
+_CLOSED = (cst.SimpleString, cst.FormattedString, cst.BaseNumber, cst.List, cst.Set, cst.Dict)
+"""What needs no brackets around it: because it ends in a name or in brackets, and because it is in signs of its own."""
+
+
 DEEPEST = 600
 """How many nodes may lie inside each other. In the real programs that were measured, no more than 31 do."""
 
@@ -190,9 +195,18 @@ class Tree:
         return self._places.bare_span(self._stands_for.get(node, node))
 
     def code(self, node: cst.CSTNode) -> str:
-        """The text of a node, as `span` has it."""
-        start, end = self.span(node)
+        """The text of a node, without brackets that change nothing: `(model)` is `model`."""
+        is_free = isinstance(node, (*_OPEN, *_CLOSED)) and node.lpar and not self._is_held_together(node)
+        start, end = self.bare_span(node) if is_free else self.span(node)
         return self.text[start:end]
+
+    def _is_held_together(self, node: cst.BaseExpression) -> bool:
+        """Whether a line ends where only the brackets around the node let it go on."""
+        if isinstance(node, _CLOSED):
+            return False
+        open_part = {cst.Call: "func", cst.Subscript: "value"}.get(type(node))
+        start, end = self.bare_span(node if open_part is None else getattr(node, open_part))
+        return "\n" in self.text[start:end]
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """1-based line and column of the node's first character."""

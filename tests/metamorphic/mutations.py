@@ -72,6 +72,44 @@ def layout(files: Files, random: Random) -> Mutant:
     return Mutant({name: ast.unparse(ast.parse(text)) + "\n" for name, text in files.items()}, {})
 
 
+def brackets(files: Files, random: Random) -> Mutant:
+    """Brackets around what is assigned, returned, handed over, asked or entered: as formatters break long lines."""
+    return Mutant({name: _in_brackets(text) for name, text in files.items()}, {})
+
+
+def _in_brackets(text: str) -> str:
+    tree = ast.parse(text)
+    quoted = {inner for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for inner in ast.walk(node)}
+    signs: dict[tuple[int, int], str] = {}
+    for node in (value for outer in ast.walk(tree) if outer not in quoted for value in _values(outer)):
+        if not isinstance(node, (ast.Starred, ast.GeneratorExp)):
+            start, end = (node.lineno, node.col_offset), (cast(int, node.end_lineno), cast(int, node.end_col_offset))
+            signs[start] = signs.get(start, "") + "("
+            signs[end] = ")" + signs.get(end, "")
+    lines = [line.encode() for line in text.split("\n")]
+    for (line, column), sign in sorted(signs.items(), reverse=True):
+        lines[line - 1] = lines[line - 1][:column] + sign.encode() + lines[line - 1][column:]
+    return "\n".join(line.decode() for line in lines)
+
+
+def _values(node: ast.AST) -> list[ast.expr]:
+    """What of a node may stand in brackets of its own."""
+    match node:
+        case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Return() | ast.keyword():
+            return [node.value] if node.value is not None else []
+        case ast.If() | ast.While() | ast.IfExp():
+            return [node.test]
+        case ast.For():
+            return [node.iter]
+        case ast.With():
+            return [item.context_expr for item in node.items]
+        case ast.Call():
+            return node.args
+        case ast.BoolOp():
+            return node.values
+    return []
+
+
 def local_names(files: Files, random: Random) -> Mutant:
     """Another name of the same length for the locals of functions."""
     taken = {word for text in files.values() for word in re.findall(r"\w+", text)}
@@ -339,6 +377,7 @@ def _names(node: ast.AST) -> set[str]:
 MUTATIONS: tuple[Mutation, ...] = (
     comments,
     layout,
+    brackets,
     local_names,
     order_of_functions,
     alias_of_the_class,

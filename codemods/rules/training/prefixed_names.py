@@ -56,7 +56,7 @@ def fix(literal: cst.SimpleString, ctx: PlannedContext) -> Fix | None:
     is_name = all(part.isidentifier() or part.isdigit() for part in parts)
     if _PREFIX not in parts or not is_name or len(set(parts)) == 1:
         return None
-    start, end = ctx.span(literal)
+    start, end = ctx.bare_span(literal)
     inner = len(literal.prefix) + len(literal.quote)
     plain = ".".join(part for part in parts if part != _PREFIX)
     message = f"the name of FSDP2's is `{plain}`: it puts nothing into names"

@@ -122,7 +122,7 @@ def _drafted(
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
     chosen = chosen_class(ctx, call)
-    made = Draft(ctx, call, module, model or ctx.quote(module), chosen, asked=asked, left=left, goes_on=goes_on)
+    made = Draft(ctx, call, module, model or _quoted(module, ctx), chosen, asked=asked, left=left, goes_on=goes_on)
     _take(given, made)
     put_defaults(arguments, made)
     _translate(arguments, made)
@@ -131,6 +131,12 @@ def _drafted(
     if chosen is not None:
         leave_to_others(chosen, made)
     return made
+
+
+def _quoted(module: cst.BaseExpression, ctx: Context) -> str:
+    """Brackets around a name say nothing, and a model is compared by its text."""
+    is_plain = isinstance(module, (cst.Name, cst.Attribute)) and "\n" not in ctx.code(module)
+    return ctx.quote_text(*ctx.bare_span(module)) if is_plain else ctx.quote(module)
 
 
 def _take(given: Spread, made: Draft) -> None:
