@@ -77,7 +77,7 @@ _OF_DEVICE = re.compile(r"torch\.(cpu|cuda)\.")
 _LIKE_AUTOCAST = re.compile(r"autocast|\bamp\b", re.IGNORECASE)
 _STEP = re.compile(r"(optim\w*(\[\w+\])?|scaler)\.step\(", re.IGNORECASE)
 _Autocast = cst.Call | cst.Name | cst.Attribute
-"""One that is made, or its class, where what is called later can be another: `c = autocast if fp16 else nullcontext`."""
+"""One that is made, or its class, which is called later: `amp = autocast if fp16 else nullcontext`."""
 _DEPTH = 4
 """How many functions deep a forward is looked for."""
 
@@ -222,7 +222,7 @@ def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Co
     if isinstance(context, cst.Call) and ctx.dotted(context.func) is not None and not _is_autocast(context.func, ctx):
         return [], True
     is_like = _LIKE_AUTOCAST.search(ctx.code(context)) is not None
-    found = []
+    found: list[tuple[Context, _Autocast]] = []
     for origin in ctx.origins(context):
         made = origin.node
         if isinstance(made, cst.Call) and (_is_off(made, origin.file) or _is_of_another_engine(made, origin.file)):
