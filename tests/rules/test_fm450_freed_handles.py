@@ -29,7 +29,6 @@ UNITS = code(
     def free(model):
         for m in FSDP.fsdp_modules(model):
             if m._has_params and m.sharding_strategy is not ShardingStrategy.NO_SHARD:
-                # pyre-ignore: a handle may be missing
                 torch.distributed.fsdp._runtime_utils._reshard(m, m._handle, True)
     """
 )
@@ -46,7 +45,7 @@ HANDLES = code(
 
 def test_units_are_resharded() -> None:
     result = rewrite(HEAD + UNITS + MAIN)
-    units = "    for m in [m for m in model.modules() if isinstance(m, FSDPModule)]:\n        m.reshard()\n"
+    units = "    for m in model.modules():\n        if isinstance(m, FSDPModule):\n            m.reshard()\n"
     assert f"def free(model):\n{units}" in result.text
     assert "ShardingStrategy" not in result.text
     assert ("FM450", Level.REWRITTEN) in {(each.rule, each.level) for each in result.findings}
@@ -66,8 +65,9 @@ def test_what_only_the_call_takes_goes_with_it(handles: str) -> None:
 
 
 def test_a_comment_on_the_call_stays() -> None:
-    result = rewrite(HEAD + UNITS.replace("pyre-ignore: a handle may be missing", "issue 117742") + MAIN)
-    assert "        # issue 117742\n        m.reshard()\n" in result.text
+    for said, stays in (("# issue 117742", True), ("# pyre-ignore: a handle may be missing", False)):
+        text = UNITS.replace("            torch", f"            {said}\n            torch")
+        assert (f"        {said}\n        m.reshard()\n" in rewrite(HEAD + text + MAIN).text) is stays
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
 def free(model):
-    for m in [m for m in model.modules() if isinstance(m, FSDPModule)]:
-        m.reshard()
+    for m in model.modules():
+        if isinstance(m, FSDPModule):
+            m.reshard()
 
 
 def main(net, x):

@@ -40,7 +40,11 @@ import re
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, Context, Fix, ModelKind, Rule, replaced
+from codemods.api import FSDP_MODULE, Context, Edit, Fix, ModelKind, Rule, replaced, rewritten
+from codemods.reading.block_layout import indented
+from codemods.reading.handles import is_reshard
+from codemods.reading.layout import comments_in
+from codemods.reading.shapes import alone
 from codemods.tables.names import WRAPPER
 
 CODE = "FM107"
@@ -58,11 +62,42 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
     if ctx.fsdp1(call.func) != f"{WRAPPER}.{_METHOD}" and ModelKind.FSDP not in ctx.kinds(call.func.value):
         return None
     item = ctx.named(FSDP_MODULE, call)
+    message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
+    loop = _short_loop(call, ctx)
+    if loop is not None:
+        inner = loop.body.body[0]
+        test = f"if isinstance({ctx.code(loop.target)}, {item.local}):{ctx.newline}"
+        start = ctx.span(inner)[0]
+        margin = ctx.text[ctx.whole_lines(inner)[0] : start]
+        edits = [
+            Edit(*ctx.span(call), f"{_owner(call, ctx)}.modules()"),
+            Edit(start, start, f"{test}{margin}{ctx.indent}"),
+            *indented(ctx, inner),
+        ]
+        return rewritten(CODE, ctx, call, edits, message, [item])
     model = ctx.code(call.args[0].value)
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
     text = f"[{unit} for {unit} in {_owner(call, ctx)}.modules() if isinstance({unit}, {item.local})]"
-    message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
     return replaced(CODE, ctx, call, text, message, [item], around=_listed(call, ctx))
+
+
+def _short_loop(call: cst.Call, ctx: Context) -> cst.For | None:
+    """`for unit in FSDP.fsdp_modules(model): unit.reshard()`: a loop that calls something of each, and changes no model
+    while it goes over it."""
+    loop = ctx.parent(call)
+    if not isinstance(loop, cst.For) or loop.iter is not call or loop.orelse is not None or comments_in(ctx.code(loop)):
+        return None
+    line = _only(loop.body)
+    if isinstance(line, cst.If) and line.orelse is None:
+        line = _only(line.body)
+    small = alone(line)
+    called = small.value.func if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) else None
+    is_own = isinstance(called, cst.Attribute) and ctx.code(called.value) == ctx.code(loop.target)
+    return loop if called is not None and (is_own or is_reshard(called, ctx)) else None
+
+
+def _only(block: cst.BaseSuite) -> cst.CSTNode | None:
+    return block.body[0] if isinstance(block, cst.IndentedBlock) and len(block.body) == 1 else None
 
 
 def _listed(call: cst.Call, ctx: Context) -> cst.BaseExpression:
