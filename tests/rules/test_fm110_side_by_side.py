@@ -318,6 +318,11 @@ SWITCHES = {
 }
 
 
+def test_the_path_of_fsdp2_is_named_in_another_class_of_the_base() -> None:
+    found = rewrite(HEAD + code(SWITCHES["classes of one base"])).findings
+    assert any("`wrap` (train.py:" in each.message and "of the same base" in each.message for each in found)
+
+
 @pytest.mark.parametrize("text", SWITCHES.values(), ids=SWITCHES)
 def test_switch_is_recognised(text: str) -> None:
     before = HEAD + code(text)
