@@ -62,7 +62,7 @@ from codemods.reading.enclosing import contains, is_self
 from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.saves import is_saved, save_of
+from codemods.reading.saves import is_saved, names_a_rank, save_of
 from codemods.reading.shapes import class_test, receiver
 from codemods.reading.state_dict_settings import is_local
 from codemods.reading.words import last_name, words
@@ -137,13 +137,9 @@ def _is_handed_on(call: cst.Call, ctx: Context) -> bool:
 
 
 def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
-    """Whether the file's name is made of a rank: then each finds its own part again, on as many ranks."""
+    """Of a load, or of the call that a state is given to."""
     outer = next((n.args for n in ctx.ancestors(call) if isinstance(n, cst.Call)), ())
-    names = [n for argument in call.args or outer for n in ctx.inside(argument) if isinstance(n, cst.Name)]
-    read = [name for name in names if not isinstance(ctx.parent(name), (cst.Attribute, cst.Call))]
-    made = [(o.file, o.node) for name in read for o in ctx.origins(name) if o.node is not None]
-    names += [n for where, node in made for n in where.inside(node) if isinstance(n, cst.Name)]
-    return any("rank" in name.value for name in names)
+    return names_a_rank(call.args or outer, ctx)
 
 
 def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
