@@ -2084,6 +2084,27 @@ program(
     seed_by_rank=True,
 )
 program(
+    "first rank real, others on meta, by a dict of a function",
+    """
+    def settings(rank, low_memory):
+        def init(module):
+            return module.to_empty(device=torch.device("cuda"), recurse=False)
+
+        options = {"use_orig_params": True, "auto_wrap_policy": ModuleWrapPolicy({Block})}
+        if low_memory:
+            options["param_init_fn"] = init if rank != 0 else None
+            options["sync_module_states"] = True
+        return options
+
+
+    def build():
+        rank = dist.get_rank()
+        options = settings(rank, True)
+        return FSDP(Plain() if rank == 0 else Plain().to("meta"), **options)
+    """,
+    seed_by_rank=True,
+)
+program(
     "first rank of each group real, others on meta",
     """
     def build():

@@ -691,7 +691,9 @@ def test_splat_that_is_updated_for_the_next_call() -> None:
 def test_splat_that_is_updated_under_another_condition() -> None:
     text = UPDATED.replace("    print(net)\n    if mode", "    print(net)\n    mode = mode.lower()\n    if mode")
     head = HEAD + "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
-    assert "    ema = shard_model(net, **settings)\n" in rewrite(head + text).text
+    behind = rewrite(head + text).text.partition("mode = mode.lower()")[2]
+    assert '        policy = settings["auto_wrap_policy"]\n' in behind
+    assert '        initialize_unit(net, settings["param_init_fn"])\n' in behind
 
 
 def test_an_update_of_which_nothing_is_left_goes() -> None:
