@@ -65,7 +65,7 @@ STATE_METHODS = ("state_dict", "load_state_dict")
 
 _SHARED = "also serves models that the program shards by its own fully_shard"
 _OF_HEIR = "does the same with fully_shard, in another class of the same base"
-_OFFERED = "stands beside it and does the same with fully_shard, and the program calls neither"
+_OFFERED = "stands beside it and does the same with fully_shard, and the program does not call FSDP1's"
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
@@ -150,7 +150,8 @@ class Switches:
         for other in _siblings(ctx, function):
             taken = models & _parameters(function) & _parameters(other)
             shards = (is_handed(call, taken) and self._own.reaches(ctx, call) for call in ctx.calls(other))
-            if taken and any(shards) and _gives_back(ctx, other) and not self._names_of(ctx, other):
+            is_inner = any(where.path == ctx.path for where, _ in self._names_of(ctx, other))
+            if taken and any(shards) and _gives_back(ctx, other) and not is_inner:
                 return KeepReason(ctx, other.name, _OFFERED, is_alone=True)
         return None
 

@@ -628,6 +628,8 @@ def test_a_library_that_offers_both_keeps_fsdp1_and_nothing_else_stays_with_it()
     kept = [finding for finding in result.findings if "constructor call" in finding.message and finding.rule == "FM110"]
     assert [finding.level for finding in kept] == [Level.KEPT]
     assert "`with_fsdp2` (wrapping.py:15) stands beside it" in kept[0].message
+    used = rewrite_files({"wrapping.py": code(OFFERING), "main.py": USING.replace("with_fsdp", "with_fsdp2")})
+    assert {finding.level for finding in used.findings} == {Level.KEPT}  # nano-qwen: a fallback that nobody calls
 
 
 @pytest.mark.parametrize(
