@@ -174,7 +174,6 @@ def test_units_and_what_stands_before_them_go_out_with_the_block() -> None:
                     if module is not child and isinstance(module, Block):
                         fully_shard(module)
                 fully_shard(child)
-                net.heads.add_module(name, child)
             return net
         """,
     )
