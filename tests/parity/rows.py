@@ -804,6 +804,22 @@ for strategy in ("zero2", "none"):
         """,
     )
 program(
+    "strategy none out of a table, for two branches",
+    f"""
+    def wrap(model, mode, blocks):
+        strategy = {{"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}}[mode]
+        if blocks:
+            model = FSDP(model, {BLOCKS}, {HERE}, sharding_strategy=strategy)
+        else:
+            model = FSDP(model, {HERE}, sharding_strategy=strategy)
+        return model
+
+
+    def build():
+        return wrap(Plain(), os.environ.get("STRATEGY", "none"), blocks=True)
+    """,
+)
+program(
     "strategy in a field of a dataclass",
     f"""
     @dataclass

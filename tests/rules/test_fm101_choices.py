@@ -658,6 +658,27 @@ def test_splat_that_is_spelled_out(before: str, after: str) -> None:
     assert written(before) == code(after)
 
 
+def test_one_mesh_for_the_branches_that_take_a_choice() -> None:
+    text = (
+        HEAD
+        + f"""\
+def wrap(model, mode, size):
+    strategy = {{"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}}[mode]
+    if size:
+        model.body = FSDP(model.body, sharding_strategy=strategy, {DEVICE})
+    else:
+        model = FSDP(model, sharding_strategy=strategy, {DEVICE})
+    return model
+"""
+    )
+    result = rewrite(text)
+    assert result.text.count("init_device_mesh(") == 1
+    assert '    if mode == "none":\n        # Each rank' in result.text
+    assert "        fully_shard(model, **strategy)\n" in result.text
+    for other in ("    torch.cuda.set_device(mode)\n", "    print(FSDP(mode, process_group=mode))\n"):
+        assert rewrite(text.replace("    if size", f"{other}    if size")).text.count("init_device_mesh(") == 2
+
+
 UPDATED = """\
 def wrap(model, ema, mode, units):
     net = model
