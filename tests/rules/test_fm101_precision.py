@@ -411,6 +411,7 @@ def test_buffer_dtype_that_may_be_none() -> None:
     assert "    for buffer in model.buffers():\n" in named
     assert "dtype is not None" not in named
     assert "    if dtype is not None:\n" in text_of_dtype("dtype = getattr(torch, dtype, None)", call)
+    assert "is not None" not in text_of_dtype("dtype = getattr(torch, dtype, torch.bfloat16)", call)
 
 
 def text_of_dtype(line: str, call: str) -> str:
