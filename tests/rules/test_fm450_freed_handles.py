@@ -67,7 +67,7 @@ def test_what_only_the_call_takes_goes_with_it(handles: str) -> None:
 def test_a_comment_on_the_call_stays() -> None:
     for said, stays in (("# issue 117742", True), ("# pyre-ignore: a handle may be missing", False)):
         text = UNITS.replace("            torch", f"            {said}\n            torch")
-        assert (f"        {said}\n        m.reshard()\n" in rewrite(HEAD + text + MAIN).text) is stays
+        assert (f"            {said}\n            m.reshard()\n" in rewrite(HEAD + text + MAIN).text) is stays
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ from codemods.reading.handles import HANDLES, is_reshard
 from codemods.reading.layout import comments_in, removal
 from codemods.reading.negation import conjuncts, none_test
 from codemods.reading.shapes import alone, only_target
+from codemods.reading.unit_loops import short_loop
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import OF_WRAPPER
 
@@ -242,6 +243,8 @@ def _instead_of(test: cst.If, text: str, ctx: Context) -> Edit:
     """The comments of a test that goes stay above what was in it."""
     said = comments_in(ctx.code(test))
     margin = " " * (ctx.position(test)[1] - 1)
+    if short_loop(next(node for node in ctx.ancestors(test) if not isinstance(node, cst.IndentedBlock)), ctx):
+        margin += ctx.indent  # under a test of its own
     kept = "".join(f"{comment}{ctx.newline}{margin}" for comment in said if not comment.startswith("# pyre-"))
     return Edit(*ctx.span(test), kept + text)
 

@@ -40,30 +40,19 @@ import re
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, Context, Edit, Fix, ModelKind, Rule, replaced, rewritten
+from codemods.api import FSDP_MODULE, Context, Edit, Fix, Rule, replaced, rewritten
 from codemods.reading.block_layout import indented
-from codemods.reading.handles import is_reshard
-from codemods.reading.layout import comments_in
-from codemods.reading.shapes import alone
-from codemods.tables.names import WRAPPER
+from codemods.reading.unit_loops import METHOD, gives_units, short_loop
 
 CODE = "FM107"
 
-_METHOD = "fsdp_modules"
-
 
 def fix(call: cst.Call, ctx: Context) -> Fix | None:
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != _METHOD:
-        return None
-    if len(call.args) != 1 or call.args[0].star:
-        return None
-    if call.args[0].keyword is not None and call.args[0].keyword.value != "module":
-        return None
-    if ctx.fsdp1(call.func) != f"{WRAPPER}.{_METHOD}" and ModelKind.FSDP not in ctx.kinds(call.func.value):
+    if not gives_units(call, ctx):
         return None
     item = ctx.named(FSDP_MODULE, call)
     message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
-    loop = _short_loop(call, ctx)
+    loop = short_loop(ctx.parent(call), ctx)
     if loop is not None:
         inner = loop.body.body[0]
         test = f"if isinstance({ctx.code(loop.target)}, {item.local}):{ctx.newline}"
@@ -79,25 +68,6 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
     text = f"[{unit} for {unit} in {_owner(call, ctx)}.modules() if isinstance({unit}, {item.local})]"
     return replaced(CODE, ctx, call, text, message, [item], around=_listed(call, ctx))
-
-
-def _short_loop(call: cst.Call, ctx: Context) -> cst.For | None:
-    """`for unit in FSDP.fsdp_modules(model): unit.reshard()`: a loop that calls something of each, and changes no model
-    while it goes over it."""
-    loop = ctx.parent(call)
-    if not isinstance(loop, cst.For) or loop.iter is not call or loop.orelse is not None or comments_in(ctx.code(loop)):
-        return None
-    line = _only(loop.body)
-    if isinstance(line, cst.If) and line.orelse is None:
-        line = _only(line.body)
-    small = alone(line)
-    called = small.value.func if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) else None
-    is_own = isinstance(called, cst.Attribute) and ctx.code(called.value) == ctx.code(loop.target)
-    return loop if called is not None and (is_own or is_reshard(called, ctx)) else None
-
-
-def _only(block: cst.BaseSuite) -> cst.CSTNode | None:
-    return block.body[0] if isinstance(block, cst.IndentedBlock) and len(block.body) == 1 else None
 
 
 def _listed(call: cst.Call, ctx: Context) -> cst.BaseExpression:
@@ -116,4 +86,4 @@ def _owner(call: cst.Call, ctx: Context) -> str:
     return model if simple else f"({model})"
 
 
-RULE = Rule(CODE, "fsdp-modules", __doc__, nodes=(cst.Call,), fix=fix, methods=(_METHOD,))
+RULE = Rule(CODE, "fsdp-modules", __doc__, nodes=(cst.Call,), fix=fix, methods=(METHOD,))
