@@ -1,5 +1,5 @@
 """**What it does.** Finds parameters of a wrapped model, or copies of them, that come to a `torch.save` as they are: in
-a dict over `named_parameters()`, or in what an average keeps (`self.shadow[name] = param.clone()`).
+a dict over `named_parameters()`, in what an average keeps (`self.shadow[name] = param.clone()`), or one of a library.
 
 **Why.** Under FSDP1 they were this rank's pieces of flat parameters, and whole with NO_SHARD alone. Under FSDP2 they
 are DTensors: the file has this rank's shards, and a script without `torch.distributed` cannot read it (torch 2.13).
@@ -45,13 +45,15 @@ rank is for review: each rank finds its own part again, on as many ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.model_parameters import READERS, readings
+from codemods.reading.model_parameters import READERS, gives_parameters, readings
+from codemods.reading.optimizers import is_optimizer
 from codemods.reading.saves import names_a_rank, saves_of
+from codemods.reading.shapes import called_on
 
 CODE = "FM452"
 
@@ -70,8 +72,28 @@ def find(ctx: Context) -> Iterator[Finding]:
             saves = [] if place in told else list(_saves(node, ctx))
             told.add(place)
             if saves:
-                is_own = all(names_a_rank(save.args[1:], where) for where, save in saves)
-                yield finding(CODE, Level.REVIEW if is_own else Level.MANUAL, ctx, reading.node, _SAVED, _HINT)
+                yield finding(CODE, _level(saves), ctx, reading.node, _SAVED, _HINT)
+    for call in _averages(ctx):
+        saves = list(saves_of(call, ctx))
+        if saves:
+            yield finding(CODE, _level(saves), ctx, call, _SAVED, _HINT)
+
+
+def _level(saves: Sequence[tuple[Context, cst.Call]]) -> Level:
+    return Level.REVIEW if all(names_a_rank(save.args[1:], where) for where, save in saves) else Level.MANUAL
+
+
+def _averages(ctx: Context) -> Iterator[cst.Call]:
+    """`ema.state_dict()` of a library's average that is made of a wrapped model's parameters."""
+    for call in ctx.nodes(cst.Call):
+        average = called_on(call, "state_dict")
+        for origin in ctx.origins(average) if average is not None and not call.args else ():
+            made, where = origin.node, origin.file
+            if not isinstance(made, cst.Call) or where.dotted(made.func) is None or is_optimizer(where, made):
+                continue
+            if any(gives_parameters(argument.value, where) for argument in made.args):
+                yield call
+                break
 
 
 def _kept(param: cst.BaseExpression, ctx: Context) -> Iterator[cst.CSTNode]:
@@ -109,4 +131,4 @@ def _saves(kept: cst.CSTNode, ctx: Context) -> Iterator[tuple[Context, cst.Call]
             yield from saves_of(use, ctx)
 
 
-CHECK = Check(CODE, "saved-parameters", __doc__, words=READERS, find=find)
+CHECK = Check(CODE, "saved-parameters", __doc__, words=(*READERS, "state_dict"), find=find)

@@ -42,7 +42,8 @@ def saves_of(value: cst.CSTNode, ctx: Context, depth: int | None = None) -> Iter
         value, holder = holder, ctx.parent(holder)
     if isinstance(holder, cst.Return):
         for where, call in ctx.callers(holder) if depth > 0 else ():
-            yield from saves_of(call, where, depth - 1)
+            if not _is_of_library(call, where):
+                yield from saves_of(call, where, depth - 1)
     elif isinstance(holder, cst.Arg):
         given_to = ctx.parent(holder)
         if isinstance(given_to, cst.Call) and given_to.func is not value:
@@ -52,6 +53,13 @@ def saves_of(value: cst.CSTNode, ctx: Context, depth: int | None = None) -> Iter
         names = {name for target in holder.targets for name in [_base(target.target)] if name is not None}
         for use in (use for name in names for use in _uses(name, function, ctx) if ctx.span(use)[0] >= end):
             yield from saves_of(use, ctx, depth)
+
+
+def _is_of_library(call: cst.Call, ctx: Context) -> bool:
+    """Whether a method is called of nothing but what a library makes, which has one of its own."""
+    made = ctx.origins(call.func.value) if isinstance(call.func, cst.Attribute) else ()
+    calls = [(origin.file, origin.node) for origin in made if isinstance(origin.node, cst.Call)]
+    return 0 < len(calls) == len(made) and all(where.dotted(node.func) is not None for where, node in calls)
 
 
 def _base(target: cst.BaseExpression) -> str | None:

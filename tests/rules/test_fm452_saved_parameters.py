@@ -33,7 +33,13 @@ SAVES = [
     "    own = {n: p.cpu() for n, p in model.named_parameters()}\n    torch.save(own, path)\n",
     "    own = {}\n    for n, p in model.named_parameters():\n        own[n] = p.data\n    torch.save(own, path)\n",
 ]
+SAVES += [
+    "    from torch_ema import ExponentialMovingAverage\n    ema = ExponentialMovingAverage(model.parameters(), 0.9)\n"
+    "    torch.save(ema.state_dict(), path)\n",
+]
 STAYS = [
+    "    from torch.optim.lr_scheduler import ConstantLR\n    rate = ConstantLR(torch.optim.SGD(model.parameters()))\n"
+    "    torch.save(rate.state_dict(), path)\n",
     "    average.other = {}\n    torch.save(average.other, path)\n",
     "    own = {n: p.shape for n, p in model.named_parameters()}\n    torch.save(own, path)\n",
     "    own = {n: p for n, p in torch.nn.Linear(2, 2).named_parameters()}\n    torch.save(own, path)\n",
