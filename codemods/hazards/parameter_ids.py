@@ -62,7 +62,6 @@ from codemods.reading.enclosing import contains, is_self
 from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.places import bound_texts
 from codemods.reading.saves import is_saved, names_a_rank, save_of
 from codemods.reading.shapes import class_test, receiver
 from codemods.reading.state_dict_settings import is_local
@@ -129,18 +128,12 @@ def _is_found(call: cst.Call, ctx: Context, early: Collection[cst.CSTNode]) -> b
 
 def _is_handed_on(call: cst.Call, ctx: Context) -> bool:
     """Whether an optimizer around another returns the other's state: `def state_dict(self): return self.inner…`."""
-    function = ctx.scope(call)
+    function, holder = ctx.scope(call), ctx.parent(call)
     if not isinstance(function, cst.FunctionDef) or function.name.value != "state_dict":
         return False
-    names = set[str]()
-    for node in ctx.inside(function):
-        if isinstance(node, cst.Assign) and (node.value is call or ctx.code(node.value) in names):
-            names |= {text for target in node.targets for text in bound_texts(target.target, ctx)}
-        elif isinstance(node, cst.Return) and node.value is not None:
-            given = ctx.inside(node.value) if isinstance(node.value, cst.Dict) else [node.value]
-            if any(each is call or (isinstance(each, cst.Name) and each.value in names) for each in given):
-                return True
-    return False
+    names = {ctx.code(target.target) for target in holder.targets} if isinstance(holder, cst.Assign) else set()
+    returned = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return) and node.value is not None]
+    return any(value is call or ctx.code(value) in names for value in returned)
 
 
 def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:

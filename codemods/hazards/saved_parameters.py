@@ -89,9 +89,13 @@ def _averages(ctx: Context) -> Iterator[cst.Call]:
         average = called_on(call, "state_dict")
         for origin in ctx.origins(average) if average is not None and not call.args else ():
             made, where = origin.node, origin.file
-            if not isinstance(made, cst.Call) or where.dotted(made.func) is None or is_optimizer(where, made):
+            library = where.dotted(made.func) if isinstance(made, cst.Call) else None
+            if not isinstance(made, cst.Call) or library is None or is_optimizer(where, made):
                 continue
-            if any(gives_parameters(argument.value, where) for argument in made.args):
+            if library.startswith("torch."):
+                continue  # it has no such average
+            read = [argument.value for argument in made.args if called_on(argument.value, *READERS) is not None]
+            if any(gives_parameters(each, where) for each in read):
                 yield call
                 break
 
