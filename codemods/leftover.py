@@ -47,6 +47,7 @@ from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, 
 from codemods.reading.asked_classes import model_of
 from codemods.reading.enclosing import call_by
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute
+from codemods.reading.texts import is_compared_with_text
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
@@ -276,6 +277,8 @@ def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
     held = ctx.kinds(attribute.value)
     if ModelKind.FSDP not in held and not (ModelKind.UNKNOWN in held and _can_only_be_fsdp1(attribute, ctx)):
         return None
+    if is_compared_with_text(attribute, ctx):
+        return None  # nothing that the wrapper has is a text: it is the program's own settings
     hint = ON_MODEL_HINTS.get(name, ON_MODEL.hint)
     return replace(ON_MODEL, message=ON_MODEL.message.format(name=name), hint=hint)
 

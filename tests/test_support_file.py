@@ -208,6 +208,20 @@ def test_package_imports_nothing_from_its_tests(tmp_path: Path) -> None:
     assert "from pkg.fsdp2_support import unsynced" in written["tests/test_a.py"]
 
 
+def test_tests_of_several_folders_find_one_module_of_the_name(tmp_path: Path) -> None:
+    """pytest puts the folder of each test that lies in no package on the search path, and loads the name once."""
+    use = "from pkg.par import wrap\n\n\ndef test(net, other):\n    model = {}\n    with model.no_sync():\n"
+    use += "        model(1)\n"
+    layouts = {"a": use.format("wrap(net)"), "b": use.format("wrap(net) if net else other.model")}
+    tests = {f"tests/{folder}/test_{n}.py": text for folder, text in layouts.items() for n in (1, 2)}
+    tree(tmp_path, {"pyproject.toml": "", "src/pkg/__init__.py": "", "src/pkg/par.py": WRAP, **tests})
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert written["tests/a/fsdp2_support.py"] == written["tests/b/fsdp2_support.py"]
+    assert "import unsynced\n" in written["tests/a/test_1.py"]
+    assert "import no_sync\n" in written["tests/b/test_1.py"]
+
+
 def test_file_of_a_package_imports_as_it_did(tmp_path: Path) -> None:
     files = {
         "pkg/__init__.py": "from .data import load\n",

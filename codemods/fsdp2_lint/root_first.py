@@ -58,7 +58,10 @@ def find(ctx: Context) -> Iterator[Finding]:
         parts = where.split(".")
         outer = {".".join(parts[:n]) for n in range(1, len(parts))}
         is_part = _is_part(call, where) and any(
-            model == where and not _is_part(other, model) and comes_before(ctx, other, call)
+            model == where
+            and not _is_part(other, model)
+            and comes_before(ctx, other, call)
+            and _is_same(other, call, ctx)
             for other, model in fully_shard_calls(ctx)
         )
         if is_part or any(sharded_above(ctx, call, each) for each in outer):
@@ -69,6 +72,13 @@ def _is_part(call: cst.Call, where: str) -> bool:
     """Whether a loop variable is sharded, a part of what the loop goes over; not the model itself."""
     given = place(call.args[0].value)
     return given is not None and given != where
+
+
+def _is_same(other: cst.Call, call: cst.Call, ctx: Context) -> bool:
+    """Whether the name of the model that is sharded above means it still: `model = fully_shard(model)`."""
+    given, holder = other.args[0].value, ctx.parent(other)
+    targets = [ctx.code(target.target) for target in holder.targets] if isinstance(holder, cst.Assign) else []
+    return ctx.code(given) in targets or ctx.same_meaning(given, call)
 
 
 CHECK = Check(CODE, "root-sharded-first", __doc__, words=WORDS, find=find)

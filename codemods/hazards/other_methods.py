@@ -53,7 +53,7 @@ def evaluate(x):
 ## Fix safety
 
 Nothing is changed. After the rewrite `register_fsdp_forward_method(model, "encode")` is enough, once and below the last
-`fully_shard`.
+`fully_shard`. With NO_SHARD that is for you to write: FSDP1 ran the method there.
 
 ## References
 
@@ -91,6 +91,8 @@ class _Method:
     definition: cst.FunctionDef
     layers: Sequence[str]
     """Those that are not seen to be units of their own."""
+    was_whole: bool
+    """Whether FSDP1 ran them: with NO_SHARD their parameters were whole."""
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -106,12 +108,12 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         told.add(method.definition)
         name, layers = method.definition.name.value, " and ".join(f"self.{layer}" for layer in method.layers)
-        message = (
-            f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own; "
-            "so did FSDP1, but for NO_SHARD"
-        )
-        hint = f'if it raises, register_fsdp_forward_method(model, "{name}") once, below the last fully_shard'
-        yield finding(CODE, Level.REVIEW, ctx, call, message, hint)
+        message = f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own; so did FSDP1"
+        hint = f'register_fsdp_forward_method(model, "{name}") once, below the last fully_shard'
+        if method.was_whole:
+            yield finding(CODE, Level.MANUAL, ctx, call, f"{message} not with NO_SHARD", hint)
+        else:
+            yield finding(CODE, Level.REVIEW, ctx, call, f"{message}, but for NO_SHARD", f"if it raises, {hint}")
 
 
 def _method(ctx: Context, called: cst.Attribute) -> _Method | None:
@@ -132,8 +134,20 @@ def _method(ctx: Context, called: cst.Attribute) -> _Method | None:
             if method is not None:
                 units = _units(origin.file, origin.node)
                 run = dict.fromkeys(_layers(where, method, methods, set()))
-                return _Method(method, [each for each in run if not _is_unit(each, classes, units)])
+                layers = [each for each in run if not _is_unit(each, classes, units)]
+                return _Method(method, layers, _is_replicated(origin.file, origin.node))
     return None
+
+
+def _is_replicated(ctx: Context, wrap: cst.Call) -> bool:
+    given = [a.value for a in wrap.args if argument_name(a) == "sharding_strategy"]
+    made = [origin for value in given for origin in ctx.origins(value)]
+    return bool(made) and all(_names_no_shard(origin) for origin in made)
+
+
+def _names_no_shard(origin: Origin) -> bool:
+    node = origin.node
+    return isinstance(node, (cst.Name, cst.Attribute)) and origin.file.fsdp1(node) == "ShardingStrategy.NO_SHARD"
 
 
 def _layers(

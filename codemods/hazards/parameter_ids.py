@@ -55,15 +55,15 @@ from collections.abc import Collection, Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
 from codemods.reading.dcp_format import load_of
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, is_self
 from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.saves import is_saved, save_of
-from codemods.reading.shapes import class_test
+from codemods.reading.saves import is_saved, names_a_rank, save_of
+from codemods.reading.shapes import class_test, receiver
 from codemods.reading.state_dict_settings import is_local
 from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
@@ -137,13 +137,9 @@ def _is_handed_on(call: cst.Call, ctx: Context) -> bool:
 
 
 def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
-    """Whether the file's name is made of a rank: then each finds its own part again, on as many ranks."""
+    """Of a load, or of the call that a state is given to."""
     outer = next((n.args for n in ctx.ancestors(call) if isinstance(n, cst.Call)), ())
-    names = [n for argument in call.args or outer for n in ctx.inside(argument) if isinstance(n, cst.Name)]
-    read = [name for name in names if not isinstance(ctx.parent(name), (cst.Attribute, cst.Call))]
-    made = [(o.file, o.node) for name in read for o in ctx.origins(name) if o.node is not None]
-    names += [n for where, node in made for n in where.inside(node) if isinstance(n, cst.Name)]
-    return any("rank" in name.value for name in names)
+    return names_a_rank(call.args or outer, ctx)
 
 
 def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
@@ -193,9 +189,25 @@ def _is_for_wrapped_model(
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
-            if (is_of_model or not has_another_way) and (made in early or holds_parameters(given, origin.file)):
+            if not is_of_model and has_another_way:
+                continue
+            if made in early:
+                return True
+            is_plain = is_of_model and _is_plain_beside(optimizer, ctx, cst.ensure_type(given, cst.Call), origin.file)
+            if holds_parameters(given, origin.file) and not is_plain:
                 return True
     return False
+
+
+def _is_plain_beside(optimizer: cst.BaseExpression, ctx: Context, given: cst.Call, where: Context) -> bool:
+    """Whether a method reads `self.net` beside the optimizer of `self.net.parameters()`, and it is never wrapped there:
+    the class that wraps it has a method of its own."""
+    model = receiver(given)
+    if not isinstance(model, cst.Attribute) or not is_self(model.value, where):
+        return False
+    around = [n for n in ctx.inside(ctx.scope(optimizer)) if isinstance(n, cst.Attribute)]
+    same = [n for n in around if n.attr.value == model.attr.value and is_self(n.value, ctx)]
+    return bool(same) and not any(ModelKind.FSDP in ctx.kinds(each) for each in same)
 
 
 def _has_another_way(ctx: Context) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import libcst as cst
 
 from codemods.api import Context
@@ -27,24 +29,37 @@ def save_of(value: cst.BaseExpression, ctx: Context) -> cst.Call | None:
     return saves.pop() if len(saves) == 1 else None
 
 
-def is_saved(value: cst.CSTNode, ctx: Context, depth: int | None = None) -> bool:
+def is_saved(value: cst.CSTNode, ctx: Context) -> bool:
     """Whether a value can go into a file of `torch.save`: in what holds it, what returns it, or what saves it."""
+    return any(True for _ in saves_of(value, ctx))
+
+
+def saves_of(value: cst.CSTNode, ctx: Context, depth: int | None = None) -> Iterator[tuple[Context, cst.Call]]:
+    """The calls of `torch.save` that it can go into."""
     depth = _DEPTH if depth is None else depth
     holder = ctx.parent(value)
     while isinstance(holder, _DISPLAYS):
         value, holder = holder, ctx.parent(holder)
     if isinstance(holder, cst.Return):
-        callers = ctx.callers(holder)
-        return depth > 0 and any(is_saved(call, where, depth - 1) for where, call in callers)
-    if isinstance(holder, cst.Arg):
-        call = ctx.parent(holder)
-        return isinstance(call, cst.Call) and call.func is not value and _saves(call, ctx, depth)
-    if not isinstance(holder, cst.Assign) or holder.value is not value:
-        return False
-    function, end = ctx.scope(holder), ctx.span(holder)[1]
-    names = {name for target in holder.targets for name in [_base(target.target)] if name is not None}
-    below = [use for name in names for use in _uses(name, function, ctx) if ctx.span(use)[0] >= end]
-    return any(is_saved(use, ctx, depth) for use in below)
+        for where, call in ctx.callers(holder) if depth > 0 else ():
+            if not _is_of_library(call, where):
+                yield from saves_of(call, where, depth - 1)
+    elif isinstance(holder, cst.Arg):
+        given_to = ctx.parent(holder)
+        if isinstance(given_to, cst.Call) and given_to.func is not value:
+            yield from _saving(given_to, ctx, depth)
+    elif isinstance(holder, cst.Assign) and holder.value is value:
+        function, end = ctx.scope(holder), ctx.span(holder)[1]
+        names = {name for target in holder.targets for name in [_base(target.target)] if name is not None}
+        for use in (use for name in names for use in _uses(name, function, ctx) if ctx.span(use)[0] >= end):
+            yield from saves_of(use, ctx, depth)
+
+
+def _is_of_library(call: cst.Call, ctx: Context) -> bool:
+    """Whether a method is called of nothing but what a library makes, which has one of its own."""
+    made = ctx.origins(call.func.value) if isinstance(call.func, cst.Attribute) else ()
+    calls = [(origin.file, origin.node) for origin in made if isinstance(origin.node, cst.Call)]
+    return 0 < len(calls) == len(made) and all(where.dotted(node.func) is not None for where, node in calls)
 
 
 def _base(target: cst.BaseExpression) -> str | None:
@@ -54,15 +69,25 @@ def _base(target: cst.BaseExpression) -> str | None:
     return target.value if isinstance(target, cst.Name) else None
 
 
-def _saves(call: cst.Call, ctx: Context, depth: int) -> bool:
-    """Whether a call is a `torch.save`, or a function of the program that calls one; `dict` hands on what it gets."""
+def _saving(call: cst.Call, ctx: Context, depth: int) -> Iterator[tuple[Context, cst.Call]]:
+    """A `torch.save`, or what a function of the program calls; `dict` hands on what it gets."""
     if ctx.dotted(call.func) == "torch.save":
-        return True
-    if isinstance(call.func, cst.Name) and call.func.value in ("dict", "OrderedDict"):
-        return is_saved(call, ctx, depth)
-    return depth > 0 and any(
-        _saves(inner, where, depth - 1) for where, function in ctx.runs(call) for inner in where.calls(function)
-    )
+        yield ctx, call
+    elif isinstance(call.func, cst.Name) and call.func.value in ("dict", "OrderedDict"):
+        yield from saves_of(call, ctx, depth)
+    elif depth > 0:
+        for where, function in ctx.runs(call):
+            for inner in where.calls(function):
+                yield from _saving(inner, where, depth - 1)
+
+
+def names_a_rank(given: Iterable[cst.CSTNode], ctx: Context) -> bool:
+    """Whether the name of a file is made of a rank: then each finds its own part again, on as many ranks."""
+    names = [n for argument in given for n in ctx.inside(argument) if isinstance(n, cst.Name)]
+    read = [name for name in names if not isinstance(ctx.parent(name), (cst.Attribute, cst.Call))]
+    made = [(o.file, o.node) for name in read for o in ctx.origins(name) if o.node is not None]
+    names += [n for where, node in made for n in where.inside(node) if isinstance(n, cst.Name)]
+    return any("rank" in name.value for name in names)
 
 
 def may_alias(read: cst.Call, ctx: Context) -> bool:

@@ -64,7 +64,8 @@ CODE = "FM110"
 STATE_METHODS = ("state_dict", "load_state_dict")
 
 _SHARED = "also serves models that the program shards by its own fully_shard"
-_OFFERED = "stands beside it and does the same with fully_shard, and the program calls neither"
+_OF_HEIR = "does the same with fully_shard, in another class of the same base"
+_OFFERED = "stands beside it and does the same with fully_shard, and the program does not call FSDP1's"
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
@@ -127,9 +128,9 @@ class Switches:
         for chosen_by, others in _branches(ctx, site):
             if any(self._shards(ctx, other, models, results) for other in others):
                 return KeepReason(ctx, chosen_by)
-        for base, where, method in self._of_other_heirs(ctx, site):
+        for where, method in self._of_other_heirs(ctx, site):
             if self._shards(where, method.body, models, set()):  # what each returns is its own
-                return KeepReason(ctx, base)
+                return KeepReason(where, method.name, _OF_HEIR)
         if depth == 0:
             return None
         uses = list(self._uses(ctx, site, models, results))
@@ -149,14 +150,13 @@ class Switches:
         for other in _siblings(ctx, function):
             taken = models & _parameters(function) & _parameters(other)
             shards = (is_handed(call, taken) and self._own.reaches(ctx, call) for call in ctx.calls(other))
-            if taken and any(shards) and _gives_back(ctx, other) and not self._names_of(ctx, other):
+            is_inner = any(where.path == ctx.path for where, _ in self._names_of(ctx, other))
+            if taken and any(shards) and _gives_back(ctx, other) and not is_inner:
                 return KeepReason(ctx, other.name, _OFFERED, is_alone=True)
         return None
 
-    def _of_other_heirs(
-        self, ctx: Context, site: cst.CSTNode
-    ) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
-        """The method around a place, as other classes of the same base have it, with the base."""
+    def _of_other_heirs(self, ctx: Context, site: cst.CSTNode) -> Iterator[tuple[Context, cst.FunctionDef]]:
+        """The method around a place, as other classes of the same base have it."""
         method = ctx.scope(site)
         owner = ctx.scope(method) if isinstance(method, cst.FunctionDef) else None
         if not isinstance(method, cst.FunctionDef) or not isinstance(owner, cst.ClassDef):
@@ -169,7 +169,7 @@ class Switches:
                         continue  # another script is another program, and no choice of this one
                     for each in heir.body.body:
                         if isinstance(each, cst.FunctionDef) and each.name.value == method.name.value:
-                            yield base.value, other, each
+                            yield other, each
 
     def _uses(
         self, ctx: Context, site: cst.BaseExpression, models: set[str], results: set[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
@@ -54,6 +54,15 @@ class Written:
     """The files that use a support module, and not functions of their own."""
 
 
+@dataclass
+class _Users:
+    """The files that use one support module."""
+
+    files: list[Tidied] = field(default_factory=list)
+    are_flat: bool = False
+    """Whether one of them imports it by its name alone."""
+
+
 def write(
     program: Program,
     pending: Mapping[Path, Pending],
@@ -65,7 +74,7 @@ def write(
     changes: list[Change] = []
     errors: list[FileError] = []
     failed: set[Path] = set()
-    supports: dict[Path, list[Tidied]] = defaultdict(list)
+    supports: dict[Path, _Users] = defaultdict(_Users)
     supported: set[Path] = set()
     asking = [{path.parent for path in group if _asks_for_support(pending.get(path))} for group in groups]
     beside = {path.parent for path in program.texts if support.is_support_file(path)}
@@ -73,14 +82,17 @@ def write(
         others = beside.union(*asking[:index], *asking[index + 1 :])
         try:
             is_shared = not others.isdisjoint(asking[index])
-            made, users = _of_group(program, pending, group, search, supports, is_shared)
+            made, asks = _of_group(program, pending, group, search, supports, is_shared)
             changes += made
-            supported.update(users)
+            supported.update(asks)
         except Fault as fault:
             errors.append(FileError(fault.path, str(fault), _HINT))
             failed.update(group)
     types = {name: frozenset[str]() for name in support.TYPES if program.mentions(name)}
-    for home, files in supports.items():
+    flat = [home for home, users in supports.items() if users.are_flat and support_file.is_for_tests(home)]
+    together = [each for home in flat for each in supports[home].files]
+    for home, users in supports.items():
+        files = together if home in flat else users.files  # one run of the tests has one module of that name
         asked = support.joined(reduce(support.joined, (each.support for each in files)), types)
         change = support_file.change(home, asked, [each.tree for each in files], program.texts)
         changes += [change] if change is not None else []
@@ -93,7 +105,7 @@ def _of_group(
     pending: Mapping[Path, Pending],
     group: Sequence[Path],
     search: SearchPath,
-    supports: dict[Path, list[Tidied]],
+    supports: dict[Path, _Users],
     is_shared: bool,
 ) -> tuple[list[Change], list[Path]]:
     """The changes, and the files that use the support module."""
@@ -138,7 +150,9 @@ def _of_group(
         if text != texts[path]:
             changes.append(Change(path, texts[path], text))
     for path in users:
-        supports[places[path].path].append(tidied[path])
+        served = supports[places[path].path]
+        served.files.append(tidied[path])
+        served.are_flat |= support_file.NAME in places[path].modules
     return changes, users
 
 

@@ -56,6 +56,10 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     return found
 
 
+def is_for_tests(home: Path) -> bool:
+    return not _TESTS.isdisjoint(home.parts)
+
+
 def change(path: Path, asked: support.Asked, users: Sequence[Tree], texts: Mapping[Path, str]) -> Change | None:
     """The support module for these calls; None when it serves them already. What the user edited is kept."""
     before = _there(path, texts)

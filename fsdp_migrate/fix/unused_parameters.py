@@ -20,6 +20,7 @@ from codemods.reading.scripts import is_script
 from ..edit.apply import Rendered
 from ..pyanalysis.tree import Tree
 from .collect import Collected, is_left
+from .docstrings import entry_removals
 from .unused_locals import is_plain, is_read, is_read_at, path_of, reads_locals
 
 
@@ -127,6 +128,7 @@ def _without(
     if not taken or _shifts(function, min(params.index(param) for param in taken), calls, file):
         return None
     edits = _signature(function, taken, calls, file)
+    edits += entry_removals(function, {param.name.value for param in taken}, file)
     elsewhere = [
         (call.where, Fix(edits=argument_removal(call.where, call.call, argument, arguments)))
         for call, arguments in gone

@@ -804,6 +804,22 @@ for strategy in ("zero2", "none"):
         """,
     )
 program(
+    "strategy none out of a table, for two branches",
+    f"""
+    def wrap(model, mode, blocks):
+        strategy = {{"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}}[mode]
+        if blocks:
+            model = FSDP(model, {BLOCKS}, {HERE}, sharding_strategy=strategy)
+        else:
+            model = FSDP(model, {HERE}, sharding_strategy=strategy)
+        return model
+
+
+    def build():
+        return wrap(Plain(), os.environ.get("STRATEGY", "none"), blocks=True)
+    """,
+)
+program(
     "strategy in a field of a dataclass",
     f"""
     @dataclass
@@ -2080,6 +2096,27 @@ program(
             param_init_fn=None if rank == 0 else lambda m: m.to_empty(device=torch.device("cuda"), recurse=False),
             use_orig_params=True,
         )
+    """,
+    seed_by_rank=True,
+)
+program(
+    "first rank real, others on meta, by a dict of a function",
+    """
+    def settings(rank, low_memory):
+        def init(module):
+            return module.to_empty(device=torch.device("cuda"), recurse=False)
+
+        options = {"use_orig_params": True, "auto_wrap_policy": ModuleWrapPolicy({Block})}
+        if low_memory:
+            options["param_init_fn"] = init if rank != 0 else None
+            options["sync_module_states"] = True
+        return options
+
+
+    def build():
+        rank = dist.get_rank()
+        options = settings(rank, True)
+        return FSDP(Plain() if rank == 0 else Plain().to("meta"), **options)
     """,
     seed_by_rank=True,
 )

@@ -658,6 +658,27 @@ def test_splat_that_is_spelled_out(before: str, after: str) -> None:
     assert written(before) == code(after)
 
 
+def test_one_mesh_for_the_branches_that_take_a_choice() -> None:
+    text = (
+        HEAD
+        + f"""\
+def wrap(model, mode, size):
+    strategy = {{"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}}[mode]
+    if size:
+        model.body = FSDP(model.body, sharding_strategy=strategy, {DEVICE})
+    else:
+        model = FSDP(model, sharding_strategy=strategy, {DEVICE})
+    return model
+"""
+    )
+    result = rewrite(text)
+    assert result.text.count("init_device_mesh(") == 1
+    assert '    if mode == "none":\n        # Each rank' in result.text
+    assert "        fully_shard(model, **strategy)\n" in result.text
+    for other in ("    torch.cuda.set_device(mode)\n", "    print(FSDP(mode, process_group=mode))\n"):
+        assert rewrite(text.replace("    if size", f"{other}    if size")).text.count("init_device_mesh(") == 2
+
+
 UPDATED = """\
 def wrap(model, ema, mode, units):
     net = model
@@ -691,7 +712,9 @@ def test_splat_that_is_updated_for_the_next_call() -> None:
 def test_splat_that_is_updated_under_another_condition() -> None:
     text = UPDATED.replace("    print(net)\n    if mode", "    print(net)\n    mode = mode.lower()\n    if mode")
     head = HEAD + "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
-    assert "    ema = shard_model(net, **settings)\n" in rewrite(head + text).text
+    behind = rewrite(head + text).text.partition("mode = mode.lower()")[2]
+    assert '        policy = settings["auto_wrap_policy"]\n' in behind
+    assert '        initialize_unit(net, settings["param_init_fn"])\n' in behind
 
 
 def test_an_update_of_which_nothing_is_left_goes() -> None:

@@ -201,7 +201,7 @@ CALLS = [
         """
         def wrap(model):
             for name, child in model.named_children():
-                setattr(model, name, fully_shard(child))
+                fully_shard(child)
             return fully_shard(model)
         """,
         id="setattr in a loop",

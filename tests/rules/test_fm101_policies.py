@@ -128,8 +128,11 @@ def wrap(model):
         cpu_offload=offload,
         # the first
         sharding_strategy=strategy,
-        # names, and
+        # names
         use_orig_params=True,
+        # speed, and
+        # what is kept
+        limit_all_gathers=True,
         mixed_precision=MixedPrecision(),  # full
         sync_module_states=False,  # loaded by all
         # process_group = None,  # of the world
@@ -146,7 +149,7 @@ def test_comments_on_what_is_gone_go_with_it() -> None:
     text = rewrite(head + SETTINGS_ABOVE).text
     comments = [line.split("#")[1].strip() for line in text.splitlines() if "#" in line]
     own = "Inputs are cast at the root only."
-    assert comments == ["for both", "names, and", "full", own, "blocks"]
+    assert comments == ["for both", "speed, and", "what is kept", "full", own, "blocks"]
     assert "def wrap(model):\n    # for both\n    print(" in text
     assert "    # full\n    mp_policy = " in text  # each above what its argument has become
     assert "    # blocks\n    for module in model.modules():\n" in text

@@ -411,6 +411,7 @@ def test_buffer_dtype_that_may_be_none() -> None:
     assert "    for buffer in model.buffers():\n" in named
     assert "dtype is not None" not in named
     assert "    if dtype is not None:\n" in text_of_dtype("dtype = getattr(torch, dtype, None)", call)
+    assert "is not None" not in text_of_dtype("dtype = getattr(torch, dtype, torch.bfloat16)", call)
 
 
 def text_of_dtype(line: str, call: str) -> str:
@@ -629,8 +630,12 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecis
 HALF = MixedPrecision(param_dtype=torch.float16, buffer_dtype=torch.float16)
 model = FSDP(net)
 """
-    (found,) = (each for each in rewrite(text).findings if each.rule == "FM103")
-    assert (found.level, found.message[-19:]) == (Level.REWRITTEN, "which nothing reads")
+    kept = text + "\n\nclass Config:\n    policy = HALF\n"
+    for unread in (text, kept):
+        (found,) = (each for each in rewrite(unread).findings if each.rule == "FM103")
+        assert (found.level, found.message[-19:]) == (Level.REWRITTEN, "which nothing reads")
+    (found,) = (each for each in rewrite(f"{kept}\n\nuse(Config.policy)\n").findings if each.rule == "FM103")
+    assert found.level is Level.REVIEW
     (found,) = (each for each in rewrite(text + "use(HALF, model)\n").findings if each.rule == "FM103")
     assert found.level is Level.REVIEW
 

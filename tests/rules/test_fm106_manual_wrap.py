@@ -174,7 +174,6 @@ def test_units_and_what_stands_before_them_go_out_with_the_block() -> None:
                     if module is not child and isinstance(module, Block):
                         fully_shard(module)
                 fully_shard(child)
-                net.heads.add_module(name, child)
             return net
         """,
     )
@@ -364,3 +363,17 @@ def test_optimizer_without_a_name_leaves_all_of_the_context() -> None:
     result = rewrite(text)
     assert result.text == text
     assert {finding.level for finding in result.findings} == {Level.MANUAL}
+
+
+@pytest.mark.parametrize("put", ["net.add_module(name, {})", "setattr(net, name, {})"])
+def test_a_child_that_is_put_back_under_its_name_is_there_already(put: str) -> None:
+    text = """
+        def wrap_parts(net):
+            with enable_wrap(wrapper_cls=FSDP):
+                for name, child in net.named_children():
+                    {}
+        """
+    result = rewrite(HEAD + code(text).format(put.format("wrap(child)")))
+    assert "    for name, child in net.named_children():\n        fully_shard(child)\n" in result.text
+    other = rewrite(HEAD + code(text.replace("net.named", "net.body.named")).format(put.format("wrap(child)")))
+    assert f"        {put.format('fully_shard(child)')}\n" in other.text

@@ -318,6 +318,11 @@ SWITCHES = {
 }
 
 
+def test_the_path_of_fsdp2_is_named_in_another_class_of_the_base() -> None:
+    found = rewrite(HEAD + code(SWITCHES["classes of one base"])).findings
+    assert any("`wrap` (train.py:" in each.message and "of the same base" in each.message for each in found)
+
+
 @pytest.mark.parametrize("text", SWITCHES.values(), ids=SWITCHES)
 def test_switch_is_recognised(text: str) -> None:
     before = HEAD + code(text)
@@ -623,6 +628,8 @@ def test_a_library_that_offers_both_keeps_fsdp1_and_nothing_else_stays_with_it()
     kept = [finding for finding in result.findings if "constructor call" in finding.message and finding.rule == "FM110"]
     assert [finding.level for finding in kept] == [Level.KEPT]
     assert "`with_fsdp2` (wrapping.py:15) stands beside it" in kept[0].message
+    used = rewrite_files({"wrapping.py": code(OFFERING), "main.py": USING.replace("with_fsdp", "with_fsdp2")})
+    assert {finding.level for finding in used.findings} == {Level.KEPT}  # nano-qwen: a fallback that nobody calls
 
 
 @pytest.mark.parametrize(

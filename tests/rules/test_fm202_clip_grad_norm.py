@@ -612,6 +612,7 @@ LOCAL = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
 OTHER_WAYS = [
     f"if args.enable_fsdp:\n        model.clip_grad_norm_(1.0)\n    else:\n        {LOCAL}",
     f"if not args.enable_fsdp:\n        {LOCAL}\n    else:\n        model.clip_grad_norm_(1.0)",
+    f"if args.way == Way.FSDP:\n        model.clip_grad_norm_(1.0)\n    else:\n        {LOCAL}",
     "if is_sharded(model):\n        for m in model.modules():\n            model.clip_grad_norm_(1.0)\n"
     f"    elif args.norm:\n        {LOCAL}\n    else:\n        print(args)",
 ]

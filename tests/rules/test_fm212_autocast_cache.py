@@ -193,6 +193,10 @@ GETS = {
         "with autocast(\n    'cuda',\n    enabled=x,\n):\n" + LOOP,
         "autocast(\n        'cuda',\n        enabled=x,\n        cache_enabled=False,\n    ):\n",
     ),
+    "a class or nothing": (
+        "amp = torch.cuda.amp.autocast if x else nullcontext\nwith amp():\n" + LOOP,
+        "amp = partial(torch.cuda.amp.autocast, cache_enabled=False) if x else nullcontext\n",
+    ),
     "a class": ("amp = torch.cuda.amp.autocast\nwith amp():\n" + LOOP, "with amp(cache_enabled=False):"),
 }
 

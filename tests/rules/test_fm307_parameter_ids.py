@@ -62,6 +62,37 @@ def test_the_way_of_other_models_beside_fsdps_own_functions() -> None:
         assert ("FM307" in {finding.rule for finding in found}) is is_found
 
 
+TRAINERS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Plain:
+    def __init__(self, net):
+        self.net = net
+
+    def start(self):
+        self.optimizer = torch.optim.SGD(self.net.parameters())
+
+    def load(self, path):
+        self.net.load_state_dict(torch.load(path))
+        self.optimizer.load_state_dict(torch.load(path + ".opt"))
+
+
+class Sharded(Plain):
+    def __init__(self, net):
+        self.net = FSDP(net)
+
+    def load(self, path):
+        self.net.load_state_dict(torch.load(path))
+"""
+
+
+def test_a_method_that_the_class_of_the_wrap_has_anew_is_for_plain_models() -> None:
+    for text, is_found in ((TRAINERS, False), (TRAINERS.replace("def load", "def resume", 1), True)):
+        assert ("FM307" in {finding.rule for finding in rewrite(text).findings}) is is_found
+
+
 BY_IDS = [
     "    plain = torch.nn.Linear(2, 2)\n    chosen = torch.optim.SGD(plain.parameters())\n"
     "    if state:\n        chosen = torch.optim.SGD(model.parameters())\n    torch.save(chosen.state_dict(), path)\n",

@@ -73,6 +73,12 @@ def test_found_once(called: str) -> None:
     check_marked(HEAD + f"    print({called})\n    return {called}\n", "FM426", Level.REVIEW)
 
 
+def test_what_ran_with_no_shard_needs_a_person() -> None:
+    text = HEAD.replace("FSDP(net)", "FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD, device_id=0)")
+    text = text.replace("as FSDP\n", "as FSDP, ShardingStrategy\n")
+    check_marked(text + "    print(model.encode(x))\n", "FM426", Level.MANUAL, "so did FSDP1 not")
+
+
 UNITS = [
     "ModuleWrapPolicy({nn.Linear})",
     "ModuleWrapPolicy(module_classes={nn.ReLU, nn.Linear})",

@@ -29,7 +29,6 @@ UNITS = code(
     def free(model):
         for m in FSDP.fsdp_modules(model):
             if m._has_params and m.sharding_strategy is not ShardingStrategy.NO_SHARD:
-                # pyre-ignore: a handle may be missing
                 torch.distributed.fsdp._runtime_utils._reshard(m, m._handle, True)
     """
 )
@@ -46,7 +45,7 @@ HANDLES = code(
 
 def test_units_are_resharded() -> None:
     result = rewrite(HEAD + UNITS + MAIN)
-    units = "    for m in [m for m in model.modules() if isinstance(m, FSDPModule)]:\n        m.reshard()\n"
+    units = "    for m in model.modules():\n        if isinstance(m, FSDPModule):\n            m.reshard()\n"
     assert f"def free(model):\n{units}" in result.text
     assert "ShardingStrategy" not in result.text
     assert ("FM450", Level.REWRITTEN) in {(each.rule, each.level) for each in result.findings}
@@ -66,8 +65,9 @@ def test_what_only_the_call_takes_goes_with_it(handles: str) -> None:
 
 
 def test_a_comment_on_the_call_stays() -> None:
-    result = rewrite(HEAD + UNITS.replace("pyre-ignore: a handle may be missing", "issue 117742") + MAIN)
-    assert "        # issue 117742\n        m.reshard()\n" in result.text
+    for said, stays in (("# issue 117742", True), ("# pyre-ignore: a handle may be missing", False)):
+        text = UNITS.replace("            torch", f"            {said}\n            torch")
+        assert (f"            {said}\n            m.reshard()\n" in rewrite(HEAD + text + MAIN).text) is stays
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,24 @@ def test_what_is_freed_otherwise_needs_a_person(before: str, after: str) -> None
     assert "FM450" not in {rule for rule, _ in found}
 
 
+BY_NAME = """\
+def is_sharded(x):
+    return isinstance(x, FSDP) and x.sharding_strategy is not ShardingStrategy.NO_SHARD
+
+
+""" + HANDLES.replace("isinstance(x, FSDP)", "is_sharded(x) and x._has_params")
+
+
+def test_a_test_by_name_goes_where_it_is_in_front_of_such_a_call_alone() -> None:
+    result = rewrite(HEAD + BY_NAME + MAIN)
+    assert "def is_sharded(x):\n    return isinstance(x, FSDPModule)\n" in result.text
+    assert "    if is_sharded(x):\n        x.reshard()\n" in result.text
+    assert not any(each.level is Level.MANUAL for each in result.findings)
+    for other in ("print(is_sharded)", "print(is_sharded(net))", "if is_sharded(net):\n        print(net)"):
+        result = rewrite(HEAD + BY_NAME + MAIN.replace("free(model)", other))
+        assert [each.rule for each in result.findings if each.level is Level.MANUAL] == ["FM207"]
+
+
 def test_what_is_done_without_handles_needs_a_person() -> None:
     text = HEAD + ASKED.replace("            return\n", "            print(x)\n            return\n") + MAIN
     found = {(each.rule, each.level) for each in rewrite(text).findings}
@@ -93,9 +111,11 @@ def test_what_is_done_without_handles_needs_a_person() -> None:
 
 
 def test_another_condition_needs_a_person() -> None:
-    result = rewrite(HEAD + UNITS.replace("m._has_params and", "m.training and") + MAIN)
+    result = rewrite(HEAD + UNITS.replace("m._has_params and", "m._is_root and") + MAIN)
     assert "_runtime_utils._reshard(m, m._handle, True)\n" in result.text
     assert ("FM401", Level.MANUAL) in {(each.rule, each.level) for each in result.findings}
+    result = rewrite(HEAD + UNITS.replace("m._has_params and", "m.training and") + MAIN)
+    assert "        if m.training:\n" in result.text
     result = rewrite(HEAD + UNITS.replace("m._has_params and m.sharding_strategy is not", "m.training is not") + MAIN)
     assert "        if m.training is not ShardingStrategy.NO_SHARD:\n" in result.text
     assert "            m.reshard()\n" in result.text

@@ -201,6 +201,26 @@ def test_attribute_that_a_program_may_have_too(name: str) -> None:
         assert {level for _, level, _ in rewrite(own).summary} == {"rewritten"}
 
 
+SETTINGS = """
+
+class Settings:
+    def __init__(self, asked):
+        self.fsdp = asked.fsdp
+
+
+def start(net, name, asked):
+    settings = Settings(asked)
+    setattr(settings, name, FSDP(net))
+    if settings.fsdp.sharding_strategy == {}:
+        print(settings.fsdp.sharding_strategy)
+"""
+
+
+def test_a_setting_that_is_a_text_is_not_the_wrappers() -> None:
+    for value, is_found in (("'full'", False), ("asked.strategy", True)):
+        assert ("FM207" in {each.rule for each in rewrite(HEAD + SETTINGS.format(value)).findings}) is is_found
+
+
 RECURSIVE = """\
 from functools import partial
 

@@ -133,3 +133,22 @@ def test_lines_of_their_own() -> None:
             )
         """
     )
+
+
+SAID = {
+    "google": "Args:\n        model (Net): the model\n        orig (bool, optional): FSDP1's,\n            or not\n"
+    "        lr: the rate\n\n    Returns:\n        orig: all of it",
+    "numpy": "Parameters\n    ----------\n    model : Net\n        The model.\n    orig : bool\n        As FSDP1.\n"
+    "    lr : float\n\n    Returns\n    -------\n    orig : tuple",
+    "sphinx": ":param model: the model\n    :param bool orig: as FSDP1\n    :type orig: bool\n    :return: orig: all",
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_what_the_docstring_says_of_it_goes_too(said: str) -> None:
+    text = HEAD + DEFINITION.replace("    model =", f'    """Wrap it.\n\n    {said}\n    """\n    model =', 1)
+    doc = rewrite(text + MAIN.format("return wrap(net, orig, 2.0)")).text.split('"""')[1]
+    assert "model" in doc
+    assert "FSDP1" not in doc
+    assert "or not" not in doc
+    assert doc.count("orig") == 1

@@ -60,7 +60,7 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, left, rewritten
+from codemods.api import Context, Edit, Fix, Import, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import append_argument
 from codemods.reading.forwards import is_without_grad, model_of_forward
@@ -76,10 +76,13 @@ _OF_DEVICE = re.compile(r"torch\.(cpu|cuda)\.")
 """Those that are not given the device have one argument less in front of `cache_enabled`."""
 _LIKE_AUTOCAST = re.compile(r"autocast|\bamp\b", re.IGNORECASE)
 _STEP = re.compile(r"(optim\w*(\[\w+\])?|scaler)\.step\(", re.IGNORECASE)
+_Autocast = cst.Call | cst.Name | cst.Attribute
+"""One that is made, or its class, which is called later: `amp = autocast if fp16 else nullcontext`."""
 _DEPTH = 4
 """How many functions deep a forward is looked for."""
 
 _WRITTEN = "autocast gets cache_enabled=False: it would keep casts of FSDP2's parameters from one forward to the next"
+_PARTIAL = Import("functools", "partial")
 _NOT_WRITTEN = "this autocast keeps casts of FSDP2's parameters from one forward to the next, and kept none of FSDP1's"
 _HINT = "give it cache_enabled=False, or enter it anew for each forward"
 _MEMORY_HINT = "give it cache_enabled=False if that copy is too large"
@@ -179,20 +182,29 @@ def _around(node: cst.With | cst.FunctionDef, ctx: Context) -> Fix | None:
     return None
 
 
-def _written(autocasts: Sequence[tuple[Context, cst.Call]]) -> Fix | None:
+def _written(autocasts: Sequence[tuple[Context, _Autocast]]) -> Fix | None:
     """None where one of them cannot be given the argument."""
-    changes = [(where, call, change) for where, call in autocasts if (change := _edit(call, where)) is not None]
+    changes = [(where, made, change) for where, made in autocasts if (change := _edit(made, where)) is not None]
     if len(changes) < len(autocasts):
         return None
     return Fix(
         elsewhere=[
-            (where, rewritten(CODE, where, call, [change], _WRITTEN)) for where, call, change in changes if change.text
+            (where, rewritten(CODE, where, made, [change], _WRITTEN, _imports(made, where)))
+            for where, made, change in changes
+            if change.text
         ]
     )
 
 
-def _edit(call: cst.Call, ctx: Context) -> Edit | None:
+def _imports(made: _Autocast, ctx: Context) -> list[Import]:
+    return [] if isinstance(made, cst.Call) else [ctx.named(_PARTIAL, made)]
+
+
+def _edit(call: _Autocast, ctx: Context) -> Edit | None:
     """An empty one where the argument is there already; None where it says something else, or cannot be put."""
+    if not isinstance(call, cst.Call):
+        partial = ctx.named(_PARTIAL, call).local
+        return Edit(*ctx.span(call), f"{partial}({ctx.code(call)}, cache_enabled=False)")
     given = {argument.keyword.value: argument for argument in call.args if argument.keyword is not None}
     end = ctx.bare_span(call)[1] - 1
     if "cache_enabled" in given:
@@ -205,12 +217,12 @@ def _edit(call: cst.Call, ctx: Context) -> Edit | None:
     return append_argument(ctx, call, "cache_enabled=False")
 
 
-def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Context, cst.Call]], bool]:
+def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Context, _Autocast]], bool]:
     """The calls that make a context, where they are autocasts, and whether all that can make one is seen."""
     if isinstance(context, cst.Call) and ctx.dotted(context.func) is not None and not _is_autocast(context.func, ctx):
         return [], True
     is_like = _LIKE_AUTOCAST.search(ctx.code(context)) is not None
-    found = []
+    found: list[tuple[Context, _Autocast]] = []
     for origin in ctx.origins(context):
         made = origin.node
         if isinstance(made, cst.Call) and (_is_off(made, origin.file) or _is_of_another_engine(made, origin.file)):
@@ -223,10 +235,20 @@ def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Co
             stored = [(o.file, o.node) for o in origin.file.origins(made.func)]
             if stored and all(isinstance(node, cst.ClassDef) for _, node in stored):
                 continue  # `NullCtx()` of the program's own
-            if not all(_is_autocast(_called(node), where) for where, node in stored):
+            chosen = [(where, node) for where, node in stored if not _is_nullcontext(node, where)]
+            if not all(_is_autocast(_called(node), where) for where, node in chosen):
                 return [], not is_like
-            found += [(where, node) if isinstance(node, cst.Call) else (origin.file, made) for where, node in stored]
+            if len(chosen) == len(stored):
+                chosen = [
+                    (where, node) if isinstance(node, cst.Call) else (origin.file, made) for where, node in stored
+                ]
+            found += [(where, node) for where, node in chosen if isinstance(node, (cst.Call, cst.Name, cst.Attribute))]
     return found, True
+
+
+def _is_nullcontext(node: cst.CSTNode | None, ctx: Context) -> bool:
+    """`nullcontext`, beside which an autocast is chosen, and then called."""
+    return isinstance(node, (cst.Name, cst.Attribute)) and ctx.dotted(node) == "contextlib.nullcontext"
 
 
 def _is_off(call: cst.Call, ctx: Context) -> bool:
@@ -235,7 +257,7 @@ def _is_off(call: cst.Call, ctx: Context) -> bool:
     return any(ctx.code(value) == "False" for value in enabled)
 
 
-def _is_low_by_key(autocast: tuple[Context, cst.Call], forwards: Sequence[_Forward]) -> bool:
+def _is_low_by_key(autocast: tuple[Context, _Autocast], forwards: Sequence[_Forward]) -> bool:
     """`{"bf16": autocast(…), "fp32": nullcontext()}[args.precision]`, where the model's dtype is chosen by the same."""
     ctx, call = autocast
     element = ctx.parent(call)

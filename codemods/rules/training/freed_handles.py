@@ -30,8 +30,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
 def free(model):
-    for m in [m for m in model.modules() if isinstance(m, FSDPModule)]:
-        m.reshard()
+    for m in model.modules():
+        if isinstance(m, FSDPModule):
+            m.reshard()
 
 
 def main(net, x):
@@ -44,6 +45,7 @@ def main(net, x):
 ## Fix safety
 
 The same memory is freed. A test for a unit without parameters, or without shards, goes: `reshard` does nothing there.
+It goes too out of a function that is asked in front of such calls alone (dinov2's `is_sharded_fsdp`).
 So do the variables that nothing else reads, and `if not handles: return`. A call that keeps what is gathered is
 reported.
 
@@ -55,25 +57,61 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.handles import HANDLES, is_reshard
-from codemods.reading.layout import choice_around, comments_in, removal
+from codemods.reading.layout import comments_in, removal
 from codemods.reading.negation import conjuncts, none_test
 from codemods.reading.shapes import alone, only_target
+from codemods.reading.unit_loops import short_loop
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import OF_WRAPPER
 
 CODE = "FM450"
 
 _BECOMES = "FSDP1's function that frees what was gathered becomes reshard, a method"
+_GOES = "a test for NO_SHARD goes, which stands in front of reshard alone"
 
 
-def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
-    if not ctx.plan.migrates or len(call.args) != 3 or any(a.keyword or a.star for a in call.args):
+@dataclass(frozen=True)
+class _Freed:
+    """A call that frees what a unit has gathered."""
+
+    unit: cst.BaseExpression
+    serves: Sequence[cst.BaseStatement]
+    """What sets its arguments, and nothing else."""
+    choice: cst.If | None
+    """The condition around nothing but these."""
+    needless: Sequence[cst.BaseExpression]
+    """What it asks that is met where `reshard` does anything: `unit._has_params`."""
+
+
+def fix(node: cst.Call | cst.Comparison, ctx: PlannedContext) -> Fix | None:
+    if not ctx.plan.migrates:
+        return None
+    if isinstance(node, cst.Comparison):
+        return _asked_by_name(node, ctx)
+    freed = _freed(node, ctx)
+    if freed is None:
+        return None
+    edits = [removal(ctx, each) for each in freed.serves]
+    text = f"{ctx.quote(freed.unit)}.reshard()"
+    choice, kept = freed.choice, []
+    if choice is not None and freed.needless:
+        kept = [each for each in conjuncts(choice.test) if each not in freed.needless]
+        if kept:
+            edits.append(Edit(*ctx.span(choice.test), " and ".join(map(ctx.quote, kept))))
+    is_whole = choice is not None and freed.needless and not kept
+    edits.append(_instead_of(choice, text, ctx) if choice is not None and is_whole else Edit(*ctx.span(node), text))
+    return rewritten(CODE, ctx, node, edits, _BECOMES)
+
+
+def _freed(call: cst.Call, ctx: Context) -> _Freed | None:
+    if len(call.args) != 3 or any(a.keyword or a.star for a in call.args):
         return None
     expression = ctx.parent(call)
     line = ctx.parent(expression) if isinstance(expression, cst.Expr) else None
@@ -89,13 +127,50 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         serves += _leaves_without(handles.value, line, ctx)
     if not _is_true(values[0]) or not _is_handles(values[1], unit, ctx) or not _serve_alone(serves, line, ctx):
         return None
-    test = _needless_test(line, unit, ctx)
-    if test is None and _is_asked_otherwise(line, unit, ctx):
+    choice = _choice_around(line, serves, ctx)
+    asked = conjuncts(choice.test) if choice is not None else ()
+    needless = [each for each in asked if _asks_for_shards(each, unit, ctx)]
+    if _is_asked_otherwise(line, unit, needless, ctx):
         return None
-    gone = [removal(ctx, each) for each in serves]
-    text = f"{ctx.quote(unit)}.reshard()"
-    change = Edit(*ctx.span(call), text) if test is None else _instead_of(test, text, ctx)
-    return rewritten(CODE, ctx, call, [*gone, change], _BECOMES)
+    return _Freed(unit, serves, choice, needless)
+
+
+def _asked_by_name(node: cst.Comparison, ctx: Context) -> Fix | None:
+    """`x.sharding_strategy is not NO_SHARD` of what a function returns, which is asked in front of such calls alone."""
+    function, holder = ctx.scope(node), next((n for n in ctx.ancestors(node) if isinstance(n, cst.Return)), None)
+    if not isinstance(function, cst.FunctionDef) or holder is None or holder.value is None:
+        return None
+    asked = conjuncts(holder.value)
+    names = [param.name for param in function.params.params]
+    if node not in asked or len(asked) == 1 or not any(_asks_for_shards(node, name, ctx) for name in names):
+        return None
+    uses = list(ctx.references_to(function))
+    if not uses or len(names) != 1 or not all(_is_in_front(use, where) for where, use in uses):
+        return None
+    kept = " and ".join(ctx.quote(each) for each in asked if each is not node)
+    return rewritten(CODE, ctx, node, [Edit(*ctx.span(holder.value), kept)], _GOES)
+
+
+def _is_in_front(use: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether `is_sharded(unit)` is asked around nothing but a call that frees the unit."""
+    call = ctx.parent(use)
+    choice = next((outer for outer in ctx.ancestors(use) if isinstance(outer, cst.If)), None)
+    if not isinstance(call, cst.Call) or len(call.args) != 1 or choice is None or call not in conjuncts(choice.test):
+        return False
+    called = (inner for inner in ctx.inside(choice.body) if isinstance(inner, cst.Call))
+    freed = [each for each in (_freed(inner, ctx) for inner in called) if each is not None]
+    unit = ctx.code(call.args[0].value)
+    return any(each.choice is choice and ctx.code(each.unit) == unit for each in freed)
+
+
+def _choice_around(line: cst.SimpleStatementLine, serves: Sequence[cst.BaseStatement], ctx: Context) -> cst.If | None:
+    """The `if` with nothing but these lines under it, and no other branch."""
+    block = ctx.parent(line)
+    choice = ctx.parent(block) if isinstance(block, cst.IndentedBlock) else None
+    if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
+        return None
+    ours = (line, *serves)
+    return choice if all(each in ours for each in choice.body.body) else None
 
 
 def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatementLine | None:
@@ -168,21 +243,19 @@ def _instead_of(test: cst.If, text: str, ctx: Context) -> Edit:
     """The comments of a test that goes stay above what was in it."""
     said = comments_in(ctx.code(test))
     margin = " " * (ctx.position(test)[1] - 1)
+    if short_loop(next(node for node in ctx.ancestors(test) if not isinstance(node, cst.IndentedBlock)), ctx):
+        margin += ctx.indent  # under a test of its own
     kept = "".join(f"{comment}{ctx.newline}{margin}" for comment in said if not comment.startswith("# pyre-"))
     return Edit(*ctx.span(test), kept + text)
 
 
-def _needless_test(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> cst.If | None:
-    """`if unit._has_params and unit.sharding_strategy is not ShardingStrategy.NO_SHARD:` around this line alone."""
-    choice = choice_around(ctx, line)
-    is_needless = choice is not None and all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test))
-    return choice if is_needless else None
-
-
-def _is_asked_otherwise(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> bool:
+def _is_asked_otherwise(
+    line: cst.SimpleStatementLine, unit: cst.BaseExpression, needless: Sequence[cst.BaseExpression], ctx: Context
+) -> bool:
     """Whether a condition around it reads what only FSDP1's wrapper has: both are for a person."""
     tests = [outer.test for outer in ctx.ancestors(line) if isinstance(outer, cst.If)]
-    read = [node for test in tests for node in ctx.inside(test) if isinstance(node, cst.Attribute)]
+    asked = [each for test in tests for each in conjuncts(test) if each not in needless]
+    read = [node for each in asked for node in ctx.inside(each) if isinstance(node, cst.Attribute)]
     return any(node.attr.value in OF_WRAPPER and ctx.code(node.value) == ctx.code(unit) for node in read)
 
 
@@ -199,4 +272,4 @@ def _asks_for_shards(test: cst.BaseExpression, unit: cst.BaseExpression, ctx: Co
     return is_asked and ctx.code(cst.ensure_type(asked, cst.Attribute).value) == ctx.code(unit)
 
 
-RULE = Rule(CODE, "freed-handles", __doc__, nodes=(cst.Call,), fix=fix)
+RULE: Rule[cst.Call | cst.Comparison] = Rule(CODE, "freed-handles", __doc__, nodes=(cst.Call, cst.Comparison), fix=fix)

@@ -230,7 +230,11 @@ def _clips_by_method(branch: cst.CSTNode, ctx: Context) -> bool:
 
 
 def _asks_for_sharding(test: cst.BaseExpression) -> bool:
-    """`config.enable_fsdp`, `is_sharded(model)`, `isinstance(model, FSDP)`."""
+    """`config.enable_fsdp`, `is_sharded(model)`, `isinstance(model, FSDP)`, `strategy == Strategy.FSDP`."""
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        asked = test.comparisons[0]
+        is_equal = isinstance(asked.operator, (cst.Equal, cst.Is))
+        return is_equal and not _SHARDING.isdisjoint(words(last_name(asked.comparator)))
     parts = [test.func, *(argument.value for argument in test.args)] if isinstance(test, cst.Call) else [test]
     return any(not _SHARDING.isdisjoint(words(last_name(part))) for part in parts)
 

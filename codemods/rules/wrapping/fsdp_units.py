@@ -40,28 +40,33 @@ import re
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, Context, Fix, ModelKind, Rule, replaced
-from codemods.tables.names import WRAPPER
+from codemods.api import FSDP_MODULE, Context, Edit, Fix, Rule, replaced, rewritten
+from codemods.reading.block_layout import indented
+from codemods.reading.unit_loops import METHOD, gives_units, short_loop
 
 CODE = "FM107"
 
-_METHOD = "fsdp_modules"
-
 
 def fix(call: cst.Call, ctx: Context) -> Fix | None:
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != _METHOD:
-        return None
-    if len(call.args) != 1 or call.args[0].star:
-        return None
-    if call.args[0].keyword is not None and call.args[0].keyword.value != "module":
-        return None
-    if ctx.fsdp1(call.func) != f"{WRAPPER}.{_METHOD}" and ModelKind.FSDP not in ctx.kinds(call.func.value):
+    if not gives_units(call, ctx):
         return None
     item = ctx.named(FSDP_MODULE, call)
+    message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
+    loop = short_loop(ctx.parent(call), ctx)
+    if loop is not None:
+        inner = loop.body.body[0]
+        test = f"if isinstance({ctx.code(loop.target)}, {item.local}):{ctx.newline}"
+        start = ctx.span(inner)[0]
+        margin = ctx.text[ctx.whole_lines(inner)[0] : start]
+        edits = [
+            Edit(*ctx.span(call), f"{_owner(call, ctx)}.modules()"),
+            Edit(start, start, f"{test}{margin}{ctx.indent}"),
+            *indented(ctx, inner),
+        ]
+        return rewritten(CODE, ctx, call, edits, message, [item])
     model = ctx.code(call.args[0].value)
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
     text = f"[{unit} for {unit} in {_owner(call, ctx)}.modules() if isinstance({unit}, {item.local})]"
-    message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
     return replaced(CODE, ctx, call, text, message, [item], around=_listed(call, ctx))
 
 
@@ -81,4 +86,4 @@ def _owner(call: cst.Call, ctx: Context) -> str:
     return model if simple else f"({model})"
 
 
-RULE = Rule(CODE, "fsdp-modules", __doc__, nodes=(cst.Call,), fix=fix, methods=(_METHOD,))
+RULE = Rule(CODE, "fsdp-modules", __doc__, nodes=(cst.Call,), fix=fix, methods=(METHOD,))

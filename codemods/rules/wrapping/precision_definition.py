@@ -104,15 +104,26 @@ def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:
     return node in ctx.plan.changed or not spread.isdisjoint((node, *ctx.ancestors(node)))
 
 
-def _is_unread(node: cst.Call, ctx: Context) -> bool:
-    """What no file of the program reads, `MixedPrecision(…) if bf16 else None` too."""
+def _is_unread(node: cst.BaseExpression, ctx: Context) -> bool:
+    """What no file of the program reads, `MixedPrecision(…) if bf16 else None` and `policy = HALF` of a class too."""
     holder = ctx.parent(node)
     while isinstance(holder, cst.IfExp):
         holder = ctx.parent(holder)
     target = holder.targets[0].target if isinstance(holder, cst.Assign) and len(holder.targets) == 1 else None
     if not isinstance(holder, cst.Assign) or not isinstance(target, cst.Name):
         return False
-    return not ctx.uses(holder) and not ctx.is_read_elsewhere(target.value)
+    if isinstance(ctx.scope(holder), cst.ClassDef):
+        return not ctx.uses(holder) and not _is_read_as_attribute(target.value, ctx)
+    kept = [use for use in ctx.uses(holder) if isinstance(ctx.scope(use), cst.ClassDef)]
+    is_kept_alone = len(kept) == len(ctx.uses(holder)) and all(_is_unread(use, ctx) for use in kept)
+    return is_kept_alone and not ctx.is_read_elsewhere(target.value)
+
+
+def _is_read_as_attribute(name: str, ctx: Context) -> bool:
+    """Whether a file has an attribute of this name, or the name as a text."""
+    return bool(ctx.attributes(name)) or any(
+        text.raw_value == name for where in ctx.files(name) for text in where.nodes(cst.SimpleString)
+    )
 
 
 def _is_for_library(node: cst.BaseExpression, ctx: Context) -> bool:

@@ -85,7 +85,7 @@ from codemods.tables.versions import exists
 
 from .as_function import function_edit
 from .draft import Draft
-from .emit import edits, is_repeatable, place_of, root_call
+from .emit import edits, is_put_back, is_repeatable, place_of, root_call
 from .fixed_parameters import of_fixed_parameters
 from .plan import NotFSDP1, draft, draft_factory
 from .unused import UNUSED, may_lack_gradients
@@ -309,7 +309,7 @@ def _is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
 def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
     """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
     has_statements = made.before or made.after or made.unit_steps or made.selector is not None
-    if made.chosen is not None or has_statements:
+    if made.chosen is not None or has_statements or is_put_back(ctx, call):
         return True
     assignment = ctx.parent(call)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:

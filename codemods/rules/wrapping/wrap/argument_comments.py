@@ -45,8 +45,9 @@ def kept_comments(made: Draft) -> list[Comment]:
     skipped = {line for first, last in gone for line in range(first, last + 1)}
     for first, last in gone:
         below = lines[last + 1].lstrip() if last + 1 < len(lines) else ""
-        if last + 1 in skipped or below.startswith(("#", ")")):
-            above = takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1))
+        above = list(takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1)))
+        # A line alone is about the argument; more can be about all that follow.
+        if len(above) == 1 or last + 1 in skipped or below.startswith(("#", ")")):
             skipped.update(above)
     comments = []
     for token in tokenize.generate_tokens(io.StringIO(code).readline):

@@ -8,9 +8,11 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, NotStatic
 from codemods.reading.block_layout import extra_indent
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.manual import block_of, context_of
-from codemods.reading.shapes import front
+from codemods.reading.places import bound_texts
+from codemods.reading.shapes import called_on, front
+from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .argument_comments import kept_comments
@@ -58,7 +60,26 @@ def place_of(ctx: Context, call: cst.Call) -> Place:
         return Place(node, ctx.code(target) if simple else "", statement.value is call)
     if isinstance(statement, cst.AnnAssign):
         return Place(node, ctx.code(statement.target), statement.value is call, annotated=True)
-    return Place(node, "", isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call)
+    is_all = isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call
+    return Place(node, "", is_all or is_put_back(ctx, call))
+
+
+def is_put_back(ctx: Context, call: cst.Call) -> bool:
+    """`model.add_module(name, FSDP(child))` of `for name, child in model.named_children():`, where it is already."""
+    put = call_given(call, ctx)
+    if put is None or not isinstance(ctx.parent(put), cst.Expr):
+        return False
+    loop = enclosing(ctx, call, cst.For)
+    walk = loop.iter if loop is not None else None
+    model = called_on(put, "add_module")
+    given = list(put.args)
+    if is_name(put.func, "setattr") and len(given) == 3:
+        model, given = given[0].value, given[1:]
+    if model is None or loop is None or len(given) != 2 or given[1].value is not call or not call.args:
+        return False
+    walked = called_on(walk, "named_children")
+    is_same = walked is not None and ctx.code(walked) == ctx.code(model)
+    return is_same and list(bound_texts(loop.target, ctx)) == [ctx.code(given[0].value), ctx.code(call.args[0].value)]
 
 
 def _statements_of_constructors(ctx: Context, call: cst.Call) -> list[cst.SimpleStatementLine | None]:

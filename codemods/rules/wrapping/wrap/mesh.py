@@ -12,12 +12,17 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Edit, NotStatic, Origin
+from codemods.api import SUPPORT, Context, Edit, NotStatic, Origin
+from codemods.reading.enclosing import bound_once, enclosing
+from codemods.reading.layout import lines_below
+from codemods.reading.shapes import alone
+from codemods.reading.words import last_name
 
 from . import own_meshes
 from .draft import Draft, Note, Value
 from .groups import from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_for_hybrids
+from .in_place import is_before_group
 from .mesh_of_branch import put_into_dict
 from .mesh_shape import dimensions, is_by_shape, is_of_hybrids
 from .own_meshes import NAMES, make
@@ -68,7 +73,8 @@ def _for_strategy(strategy: Strategy, draft: Draft) -> None:
 
 def _by_key(strategy: Strategy, draft: Draft) -> None:
     """The mesh of some of the strategies that a key stands for, in the dict that they stand for where that is made."""
-    if strategy.is_own and draft.is_alone:
+    line = _line_of_choice(strategy, draft)
+    if line is not None or (strategy.is_own and draft.is_alone):
         name, lines = f'{strategy.kwargs}["mesh"]', []
     else:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
@@ -80,7 +86,35 @@ def _by_key(strategy: Strategy, draft: Draft) -> None:
         lines += under_keys(
             strategy, keys, own_meshes.statements(name, strategy.keys[keys[0]], draft, "    ").split("\n")
         )
-    draft.before.append("\n".join(lines))
+    if line is not None:
+        draft.edits.append((draft.file, lines_below(draft.file, line, lines)))
+    else:
+        draft.before.append("\n".join(lines))
+
+
+def _line_of_choice(strategy: Strategy, draft: Draft) -> cst.SimpleStatementLine | None:
+    """The line of `strategy = {…}[key]`, of which several calls of a function take the dict: one mesh for all."""
+    ctx, name = draft.file, strategy.value
+    if draft.is_alone or draft.before or not isinstance(name, cst.Name) or not strategy.kwargs.isidentifier():
+        return None
+    if not strategy.is_own or is_before_group(ctx, name, draft.call) or _has_ranks(ctx, draft.call):
+        return None
+    made = bound_once(ctx, name)
+    line = enclosing(ctx, made, cst.SimpleStatementLine) if made is not None else None
+    is_here = line is not None and ctx.scope(line) is ctx.scope(draft.call)
+    return line if is_here and isinstance(alone(line), cst.Assign) else None
+
+
+_RANKS = frozenset({"device_mesh", "process_group"})
+
+
+def _has_ranks(ctx: Context, call: cst.Call) -> bool:
+    """Whether the function gives a call a mesh or a group, or sets the device, which a mesh has to come after."""
+    inside = ctx.inside(ctx.scope(call))
+    named = {node.keyword.value for node in inside if isinstance(node, cst.Arg) and node.keyword is not None}
+    named |= {str(node.raw_value) for node in inside if isinstance(node, cst.SimpleString)}
+    calls = (node for node in inside if isinstance(node, cst.Call))
+    return not named.isdisjoint(_RANKS) or any(last_name(each.func) == "set_device" for each in calls)
 
 
 def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:

@@ -6,9 +6,11 @@ meta device as it is, and leaves the values to the user.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, NotStatic
+from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.enclosing import call_given, contains, upward
 from codemods.reading.makeup import Makeup
 from codemods.reading.negation import conjuncts
@@ -17,7 +19,7 @@ from codemods.reading.places import base
 from codemods.reading.program import others
 from codemods.reading.words import is_name, last_name
 
-from .draft import Draft, Note
+from .draft import Draft, Entry, Note
 from .placement import groups_of_mesh, is_named, one_group, truth
 from .ranks import is_any_accelerator
 
@@ -35,6 +37,37 @@ _FILLING = frozenset(
     }
 )
 """Functions of accelerate and diffusers that give values to a model on the meta device, their first argument."""
+
+
+TAKEN = frozenset({"param_init_fn", "sync_module_states"})
+"""The arguments that give units their values."""
+
+
+def meta_of_entry(entries: dict[str, Entry], draft: Draft) -> dict[str, Entry]:
+    """`param_init_fn` that comes out of a dict, and `sync_module_states` beside it; returns the other entries."""
+    init, sync = entries["param_init_fn"], entries.get("sync_module_states")
+    if draft.ignores:
+        raise NotStatic("values are given to units on meta, but not to what is ignored")
+    if sync is None and "sync_module_states" in draft.given:
+        raise NotStatic("param_init_fn comes out of a dict")
+    made = [origin for origin in init.values if not origin.is_none]
+    if sync is None or not (_make_room(made) and _is_put_beside(init, sync)):
+        draft.draws = not _make_room(made)
+        draft.keeps.update(origin.node for origin in made if origin.node is not None)
+        draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {init.text})")
+    if sync is not None and not all(o.is_none or is_named(o, "False") for o in sync.values):
+        _sync_units(sync.text, draft)
+    return {name: value for name, value in entries.items() if name not in TAKEN}
+
+
+def _is_put_beside(init: Entry, sync: Entry) -> bool:
+    """Whether each place that puts a `param_init_fn` into the dict puts `sync_module_states=True` there too."""
+    true = [where.parent(_line(where, node)) for where, node in sync.stored if is_name(node, "True")]
+    return all(any(where.parent(_line(where, node)) is block for block in true) for where, node in init.stored)
+
+
+def _line(ctx: Context, node: cst.CSTNode) -> cst.CSTNode:
+    return next(outer for outer in ctx.ancestors(node) if isinstance(outer, cst.SimpleStatementLine))
 
 
 def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> dict[str, cst.BaseExpression]:
@@ -63,13 +96,17 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
             text = draft.held(value, "init_fn", "param_init_fn")
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {text})")
     if _is_synced(arguments, draft):
-        _sync_units(arguments["sync_module_states"], draft)
-    return {name: value for name, value in arguments.items() if name not in {"param_init_fn", "sync_module_states"}}
+        given = arguments["sync_module_states"]
+        _sync_units("" if is_name(given, "True") else truth(given, draft), draft)
+    return {name: value for name, value in arguments.items() if name not in TAKEN}
 
 
 def _only_makes_room(init: cst.BaseExpression, draft: Draft) -> bool:
     """Whether a `param_init_fn` does no more than `to_empty`, which a broadcast does by itself."""
-    made = [origin for origin in draft.file.origins(init) if not origin.is_none]
+    return _make_room([origin for origin in draft.file.origins(init) if not origin.is_none])
+
+
+def _make_room(made: Sequence[Origin]) -> bool:
     functions = [(o.file, o.node) for o in made if isinstance(o.node, (cst.FunctionDef, cst.Lambda))]
     if not functions or len(functions) < len(made):
         return False
@@ -120,8 +157,8 @@ def _device(draft: Draft) -> str:
     return draft.device or f"{draft.imported('torch')}.cuda.current_device()"
 
 
-def _sync_units(value: cst.BaseExpression, draft: Draft) -> None:
-    """All ranks start from the first one's values: unit by unit, since none is whole before."""
+def _sync_units(test: str, draft: Draft) -> None:
+    """All ranks start from the first one's values, if the test holds: unit by unit, since none is whole before."""
     if draft.group is None and not draft.mesh:
         raise NotStatic("sync_module_states over more than one group, of a model on the meta device")
     group = one_group(draft, draft.before) if draft.group else draft.fresh("group", "mesh_group") if draft.mesh else ""
@@ -129,8 +166,8 @@ def _sync_units(value: cst.BaseExpression, draft: Draft) -> None:
     lines = [f"{function}({', '.join(filter(None, ['{module}', _device(draft), group]))})"]
     if draft.mesh:
         lines = [f"for {group} in {groups_of_mesh(draft, draft.before)}:", f"    {lines[0]}"]
-    if not is_name(value, "True"):
-        lines = [f"if {truth(value, draft)}:", *("    " + line for line in lines)]
+    if test:
+        lines = [f"if {test}:", *("    " + line for line in lines)]
     draft.unit_steps.append("\n".join(lines))
 
 

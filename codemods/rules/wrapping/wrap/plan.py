@@ -24,7 +24,7 @@ from .device import device_of_entry, infer_device, translate_device
 from .draft import Draft, Entry, Note, Switch, Value
 from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
-from .meta import translate_meta
+from .meta import meta_of_entry, translate_meta
 from .moved_elsewhere import find_parameters
 from .one_dict import gather_arguments
 from .other_classes import leave_to_others
@@ -167,7 +167,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     entries = {name: value for name, value in given.items() if isinstance(value, Entry) and name not in DROPPED}
     anyhow = {"sharding_strategy", "device_mesh", "process_group"}
     refused = (switched.keys() - {*anyhow, *SWITCHES, *ignored.AT_RUN_TIME}) | (
-        entries.keys() - {"device_id", *anyhow, *ENTRIES, *ignored.AT_RUN_TIME}
+        entries.keys() - {"device_id", "param_init_fn", *anyhow, *ENTRIES, *ignored.AT_RUN_TIME}
     )
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
@@ -199,7 +199,10 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     with _writing(next((name for name in ignored.NAMES if name in given), ""), made):
         ignored.translate_ignored(arguments, switched, entries, made)
     with _writing("param_init_fn", made):
-        arguments = translate_meta(arguments, made)
+        if "param_init_fn" in entries:
+            entries = meta_of_entry(entries, made)
+        else:
+            arguments = translate_meta(arguments, made)
     undo_channels_last(made)
     made.may_lack_precision = may_be_none(given.get("mixed_precision"), made.file)
     find_batch_norm(given.get("mixed_precision"), made)

@@ -442,8 +442,9 @@ def _names_dtype(ctx: Context, node: cst.BaseExpression) -> bool:
     found = lookup(ctx, node)
     if found is not None:
         return all(_is_dtype(where, value) for where, value in found.values)
-    if isinstance(node, cst.Call) and is_name(node.func, "getattr") and len(node.args) == 2:
-        return ctx.dotted(node.args[0].value) == "torch"
+    if isinstance(node, cst.Call) and is_name(node.func, "getattr") and len(node.args) > 1:
+        owner, _, *default = (argument.value for argument in node.args)
+        return ctx.dotted(owner) == "torch" and all(_is_dtype(ctx, each) for each in default)
     return (ctx.dotted(node) or "").startswith("torch.")
 
 
