@@ -260,8 +260,8 @@ class FileContext(ParsedSource):
             held = held - {ModelKind.UNKNOWN} | {ModelKind.OTHER}
         if self._facts.values.objects.is_self(self.tree, node):
             held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
-        if held == {ModelKind.UNKNOWN} and is_given_to_wrapper(self, node):
-            held |= {ModelKind.FSDP}
+        if not held & {ModelKind.FSDP, ModelKind.DDP} and is_given_to_wrapper(self, node):
+            held |= {ModelKind.FSDP}  # whatever else calls of that name pass: FSDP1 took nothing but a model there
         is_unsure = ModelKind.FSDP in held and self._facts.wrapping.is_any
         if not is_unsure and not self._facts.may_hand_models(self.tree):
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
