@@ -92,10 +92,19 @@ def test_what_is_done_without_handles_needs_a_person() -> None:
     assert ("FM401", Level.MANUAL) in found
 
 
-def test_another_condition_needs_a_person() -> None:
+def test_another_condition_stays() -> None:
     result = rewrite(HEAD + UNITS.replace("m._has_params and", "m.training and") + MAIN)
-    assert "_runtime_utils._reshard(m, m._handle, True)\n" in result.text
-    assert ("FM401", Level.MANUAL) in {(each.rule, each.level) for each in result.findings}
+    assert "        if m.training:\n" in result.text
+    assert not any(each.level is Level.MANUAL for each in result.findings)
+    one = HANDLES.replace("_handles", "_handle").replace("isinstance(x, FSDP)", "isinstance(x, FSDP) and x._has_params")
+    result = rewrite(HEAD + one + MAIN)
+    assert "def free(x):\n    if isinstance(x, FSDPModule):\n        x.reshard()\n" in result.text
     result = rewrite(HEAD + UNITS.replace("m._has_params and m.sharding_strategy is not", "m.training is not") + MAIN)
     assert "        if m.training is not ShardingStrategy.NO_SHARD:\n" in result.text
     assert "            m.reshard()\n" in result.text
+
+
+def test_a_condition_over_other_lines_needs_a_person() -> None:
+    asked = HANDLES.replace("isinstance(x, FSDP)", "isinstance(x, FSDP) and x._has_params")
+    result = rewrite(HEAD + asked.replace("        _reshard", "        print(x)\n        _reshard") + MAIN)
+    assert ("FM401", Level.MANUAL) in {(each.rule, each.level) for each in result.findings}

@@ -43,7 +43,8 @@ def main(net, x):
 
 ## Fix safety
 
-The same memory is freed. A test for a unit without parameters, or without shards, goes: `reshard` does nothing there.
+The same memory is freed. A test for a unit without parameters, or without shards, goes, and what else is asked beside
+it stays: `reshard` does nothing there.
 So do the variables that nothing else reads, and `if not handles: return`. A call that keeps what is gathered is
 reported.
 
@@ -61,7 +62,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.handles import HANDLES, is_reshard
-from codemods.reading.layout import choice_around, comments_in, removal
+from codemods.reading.layout import comments_in, removal
 from codemods.reading.negation import conjuncts, none_test
 from codemods.reading.shapes import alone, only_target
 from codemods.reading.words import is_name
@@ -89,13 +90,18 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         serves += _leaves_without(handles.value, line, ctx)
     if not _is_true(values[0]) or not _is_handles(values[1], unit, ctx) or not _serve_alone(serves, line, ctx):
         return None
-    test = _needless_test(line, unit, ctx)
-    if test is None and _is_asked_otherwise(line, unit, ctx):
+    choice = _choice_over([*serves, line], ctx)
+    parts = conjuncts(choice.test) if choice is not None else []
+    kept = [each for each in parts if not _asks_for_shards(each, unit, ctx)]
+    if _is_asked_otherwise(line, unit, [each for each in parts if each not in kept], ctx):
         return None
-    gone = [removal(ctx, each) for each in serves]
     text = f"{ctx.quote(unit)}.reshard()"
-    change = Edit(*ctx.span(call), text) if test is None else _instead_of(test, text, ctx)
-    return rewritten(CODE, ctx, call, [*gone, change], _BECOMES)
+    if choice is not None and not kept:
+        return rewritten(CODE, ctx, call, [_instead_of(choice, text, ctx)], _BECOMES)
+    edits = [*(removal(ctx, each) for each in serves), Edit(*ctx.span(call), text)]
+    if choice is not None and len(kept) < len(parts):
+        edits.append(Edit(*ctx.bare_span(choice.test), " and ".join(map(ctx.quote, kept))))
+    return rewritten(CODE, ctx, call, edits, _BECOMES)
 
 
 def _served(value: cst.BaseExpression, line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatementLine | None:
@@ -172,17 +178,22 @@ def _instead_of(test: cst.If, text: str, ctx: Context) -> Edit:
     return Edit(*ctx.span(test), kept + text)
 
 
-def _needless_test(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> cst.If | None:
-    """`if unit._has_params and unit.sharding_strategy is not ShardingStrategy.NO_SHARD:` around this line alone."""
-    choice = choice_around(ctx, line)
-    is_needless = choice is not None and all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test))
-    return choice if is_needless else None
+def _choice_over(lines: Sequence[cst.BaseStatement], ctx: Context) -> cst.If | None:
+    """The `if` with nothing but these lines under it, and no other branch."""
+    block = ctx.parent(lines[-1])
+    choice = ctx.parent(block) if isinstance(block, cst.IndentedBlock) else None
+    if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
+        return None
+    return choice if all(any(each is line for line in lines) for each in choice.body.body) else None
 
 
-def _is_asked_otherwise(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a condition around it reads what only FSDP1's wrapper has: both are for a person."""
-    tests = [outer.test for outer in ctx.ancestors(line) if isinstance(outer, cst.If)]
-    read = [node for test in tests for node in ctx.inside(test) if isinstance(node, cst.Attribute)]
+def _is_asked_otherwise(
+    line: cst.SimpleStatementLine, unit: cst.BaseExpression, gone: Sequence[cst.BaseExpression], ctx: Context
+) -> bool:
+    """Whether a condition around it that stays reads what only FSDP1's wrapper has: both are for a person."""
+    tests = [part for outer in ctx.ancestors(line) if isinstance(outer, cst.If) for part in conjuncts(outer.test)]
+    stay = [test for test in tests if not any(test is each for each in gone)]
+    read = [node for test in stay for node in ctx.inside(test) if isinstance(node, cst.Attribute)]
     return any(node.attr.value in OF_WRAPPER and ctx.code(node.value) == ctx.code(unit) for node in read)
 
 
