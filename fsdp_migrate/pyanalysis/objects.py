@@ -436,13 +436,18 @@ class Objects:
         for name in names:  # grows: who inherits from an heir may never name the owner
             for where in self._program.inheriting(name):
                 for other in where.nodes(cst.ClassDef):
-                    if other in looked_at:
+                    if other in looked_at or not self._may_inherit(where, other, name):
                         continue
                     looked_at.add(other)
                     if any(base is owner for _, base in self.bases(where, other)):
                         found.append((where, other))
                         names.append(other.name.value)
         return found
+
+    def _may_inherit(self, tree: Tree, heir: cst.ClassDef, name: str) -> bool:
+        """Whether a base of a class has this name, or one that is not seen: where its bases lead is asked of few."""
+        names = [None if base.star else last_name(base.value) for base in heir.bases]
+        return name in names or None in names or (bool(names) and self._program.names_anew(tree, name))
 
     def beside(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The other classes that its heirs inherit from: `self` of a mixin is an object of those, too."""

@@ -143,6 +143,10 @@ class Program:
         """The files that can hold a class with a base of this name, in the program's order."""
         return self._parsed(self._inherited.get(name, ()))
 
+    def names_anew(self, tree: Tree, name: str) -> bool:
+        """Whether a file may have another name for a class of this one."""
+        return self._order[tree.path] in self._named_anew.get(name, ())
+
     def mentions(self, *words: str, within: Collection[Path] | None = None) -> bool:
         """Whether the text of any file holds one of these identifiers."""
         found = (place for word in words for place in self._words.get(word, ()))
@@ -210,6 +214,10 @@ class Program:
     def _inherited(self) -> Mapping[str, Sequence[int]]:
         return self._index(lambda text: _WORD.findall(" ".join(_inherited_in(text))))
 
+    @cached_property
+    def _named_anew(self) -> Mapping[str, Sequence[int]]:
+        return self._index(lambda text: _WORD.findall(" ".join(_named_anew_in(text))))
+
     def _index(self, found_in: Callable[[str], Iterable[K]]) -> Mapping[K, Sequence[int]]:
         """In which files something is found, in the program's order."""
         holders: dict[K, list[int]] = defaultdict(list)
@@ -263,8 +271,13 @@ def _renamed_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _inherited_in(text: str) -> Iterator[str]:
-    """What can name a base: bases, what is imported under another name, and what an assignment gives one."""
+    """What can name a base: bases, and what gets another name."""
     yield from _BASES.findall(text)
+    yield from _named_anew_in(text)
+
+
+def _named_anew_in(text: str) -> Iterator[str]:
+    """What is imported under another name, and what an assignment gives one."""
     yield from (name for name, _ in _renamed_in(text))
     for line in text.split("\n"):
         if "=" in line and "(" not in line:
