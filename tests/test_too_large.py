@@ -63,6 +63,8 @@ def test_a_class_in_a_class_that_inherits_from_that_of_a_base(monkeypatch: pytes
     monkeypatch.setattr(solver, "MOST_WORK_BEHIND", 10_000)
     classes = ["class C0:\n    class Config:\n        pass\n"]
     classes += [f"class C{i}(C{i - 1}):\n    class Config(C{i - 1}.Config):\n        pass\n" for i in range(1, 25)]
-    use = "def main(net):\n    config = C0.Config()\n    config.model = FSDP(net)\n    return config.model.state_dict()\n"
+    use = (
+        "def main(net):\n    config = C0.Config()\n    config.model = FSDP(net)\n    return config.model.state_dict()\n"
+    )
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
     assert "FM004" not in {finding.rule for finding in rewrite("\n\n".join([head, *classes, use])).findings}

@@ -718,10 +718,23 @@ def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
 def test_a_call_in_another_file_may_wrap_what_is_around_it() -> None:
     """What a function is given is asked in the file of each call (KeyError: rllm)."""
     files = {
-        "shard.py": "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
-        "def shard(net):\n    return FSDP(net, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))\n",
-        "train.py": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nfrom shard import shard\n\n\n"
-        "def main(net, reference):\n    return shard(net), FSDP(reference)\n",
+        "shard.py": code("""
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+            def shard(net):
+                return FSDP(net, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        """),
+        "train.py": code("""
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            from shard import shard
+
+
+            def main(net, reference):
+                return shard(net), FSDP(reference)
+        """),
     }
     result = rewrite_files(files)
     assert "return fully_shard(net, mp_policy=mp_policy)" in result.after["shard.py"]
