@@ -445,9 +445,13 @@ class Objects:
         return found
 
     def _may_inherit(self, tree: Tree, heir: cst.ClassDef, name: str) -> bool:
-        """Whether a base of a class has this name, or one that is not seen: where its bases lead is asked of few."""
+        """Whether a base of a class has this name, or one that may stand for any: where bases lead is asked of few."""
         names = [None if base.star else last_name(base.value) for base in heir.bases]
-        return name in names or None in names or (bool(names) and self._program.names_anew(tree, name))
+        if not names or name in names or None in names:
+            return bool(names)
+        if isinstance(tree.scope_of[heir].node, cst.FunctionDef) or self._program.names_anew(tree, name):
+            return True
+        return not all(self._program.defines_class(each) for each in names if each is not None)
 
     def beside(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The other classes that its heirs inherit from: `self` of a mixin is an object of those, too."""
