@@ -55,3 +55,16 @@ def test_a_program_that_wraps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "MOST_WORK_BEHIND", 5)
     text = PROGRAM.replace("FSDP(net)", "net")
     assert "FM004" not in {finding.rule for finding in rewrite(text).findings}
+
+
+def test_a_class_in_a_class_that_inherits_from_that_of_a_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`class Config(Base.Config)` (torchtitan): which classes inherit is asked of those that name the base alone."""
+    monkeypatch.setattr(solver, "MOST_WORK", 10_000)
+    monkeypatch.setattr(solver, "MOST_WORK_BEHIND", 10_000)
+    classes = ["class C0:\n    class Config:\n        pass\n"]
+    classes += [f"class C{i}(C{i - 1}):\n    class Config(C{i - 1}.Config):\n        pass\n" for i in range(1, 25)]
+    use = (
+        "def main(net):\n    config = C0.Config()\n    config.model = FSDP(net)\n    return config.model.state_dict()\n"
+    )
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    assert "FM004" not in {finding.rule for finding in rewrite("\n\n".join([head, *classes, use])).findings}

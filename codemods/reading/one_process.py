@@ -21,15 +21,21 @@ _INIT = "init_process_group"
 _DEPTH = 3
 
 
-def may_run_alone(ctx: Context) -> bool:
-    """Whether each of the program's `init_process_group` stands under a condition, or is called under one."""
+def may_run_alone(ctx: Context, node: cst.CSTNode) -> bool:
+    """Whether a run that comes to a place may have no process group: each `init_process_group` of the program, or each
+    of the script that comes there, stands under a condition, or is called under one."""
     found = [
         (where, call)
         for where in ctx.files(_INIT)
         for call in where.nodes(cst.Call)
         if (where.dotted(call.func) or "") == f"torch.distributed.{_INIT}"
     ]
-    return bool(found) and all(_is_chosen(where, call, _DEPTH) for where, call in found)
+    firm = [(where, call) for where, call in found if not _is_chosen(where, call, _DEPTH)]
+    if not firm:
+        return bool(found)
+    made = [other for where, call in firm for other in starts(where, call)]
+    seen = [start for start in starts(ctx, node) if start.kind is not Kind.OUTSIDE]
+    return any(not any(_is_one_run(start, other, ctx) for other in made) for start in seen)
 
 
 def makes_group(ctx: Context, call: cst.Call, depth: int = _DEPTH) -> bool:

@@ -41,10 +41,10 @@ def root_around(ctx: Context, call: cst.Call) -> cst.Call | None:
     return None
 
 
-def are_given_apart(ctx: Context, call: cst.Call, other: cst.Call) -> bool:
+def are_given_apart(ctx: Context, call: cst.Call, where: Context, other: cst.Call) -> bool:
     """Whether one function is given two parameters, of which one is wrapped, and the other or its parts are."""
     function = ctx.scope(call)
-    if not isinstance(function, cst.FunctionDef) or ctx.scope(other) is not function:
+    if not isinstance(function, cst.FunctionDef) or where.scope(other) is not function:
         return False
     places = {wrapped_place(ctx, each) or "" for each in (call, other)}
     names = {place.partition(".")[0] for place in places}

@@ -17,6 +17,8 @@ from codemods.tables.leftovers import INTERNALS, OF_WRAPPER, STATIC
 
 _PREFIX = "fsdp-migrate "
 _MISSING = INTERNALS | OF_WRAPPER | STATIC
+_WIDE = frozenset({"BaseException", "Exception", "NotImplementedError", "RuntimeError"})
+"""What a NotImplementedError is."""
 _RUNS_ITS_BODY = (cst.For, cst.While, cst.With)
 _Anchor = tuple[cst.CSTNode, cst.CSTNode]
 """A block, and the statement of it that a raise stands before."""
@@ -137,8 +139,9 @@ def _anchor(ctx: Context, wanted: Raise, test: str) -> _Anchor:
     around = list(blocks(ctx, wanted.node))
     while len(around) > 1 and _fails_before(ctx, around[0][0]):
         around.pop(0)
-    block, statement = around[0]
     name = place(wanted.model) if wanted.model is not None and test else None
+    around = _out_of_try(ctx, around, name)
+    block, statement = around[0]
     if name is None or "." in name:  # what an attribute holds can be changed by any call
         return block, statement
     for index, (outer, inner) in enumerate(around):
@@ -151,6 +154,34 @@ def _anchor(ctx: Context, wanted: Raise, test: str) -> _Anchor:
         if name in _bound_by(owner):
             break
     return block, statement
+
+
+def _out_of_try(ctx: Context, around: list[_Anchor], name: str | None) -> list[_Anchor]:
+    """Above a `try:` that would catch what is raised in it, where nothing in it says what the model is."""
+    for index, (block, inner) in enumerate(around[:-1]):
+        owner = ctx.parent(block)
+        if isinstance(owner, cst.Try) and owner.body is block and any(_catches(ctx, each) for each in owner.handlers):
+            above = statements_of(block)[: statements_of(block).index(inner)]
+            is_changed = any(_may_change(ctx, each, name) for each in above) if name is not None else bool(above)
+            return around if is_changed else _out_of_try(ctx, around[index + 1 :], name)
+        if not isinstance(owner, _RUNS_ITS_BODY) or name in _bound_by(owner):
+            return around
+    return around
+
+
+def _catches(ctx: Context, handler: cst.ExceptHandler) -> bool:
+    """Whether it takes a NotImplementedError, and goes on."""
+    kinds = handler.type.elements if isinstance(handler.type, cst.Tuple) else [handler.type]
+    names = [each.value if isinstance(each, cst.BaseElement) else each for each in kinds]
+    is_wide = any(each is None or (isinstance(each, cst.Name) and each.value in _WIDE) for each in names)
+    return is_wide and not any(isinstance(node, cst.Raise) for node in ctx.inside(handler.body))
+
+
+def _may_change(ctx: Context, statement: cst.CSTNode, name: str) -> bool:
+    """Whether a statement binds a model, or may set the attribute that holds it; or leaves."""
+    nodes = list(ctx.inside(statement))
+    is_called = "." in name and any(isinstance(node, cst.Call) for node in nodes)
+    return is_called or name in writes(statement) or any(isinstance(node, LEAVES) for node in nodes)
 
 
 def _fails_before(ctx: Context, block: cst.CSTNode) -> bool:

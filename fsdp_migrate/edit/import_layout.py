@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Import
+from codemods.reading.words import is_name
 
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
@@ -46,6 +47,9 @@ class Layout:
             if isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], (cst.Import, cst.ImportFrom))
         ]
         self._above = [(line, s) for line, s in self._top if needed_at is None or tree.span(line)[0] < needed_at]
+        ends = [tree.line_end(tree.span(each)[1] - 1) for each in _leading(tree.module) if _sets_path(tree, each)]
+        self._path_is_set = max(ends, default=0) if needed_at is None else 0
+        """Behind the last statement at the top of the file that changes `sys.path`."""
 
     def is_top_level(self, statement: Statement) -> bool:
         return any(statement is found for _, found in self._top)
@@ -284,6 +288,8 @@ class Layout:
         # The support module is the project's own, also where nothing else of its package is imported.
         is_own = item.module.split(".")[-1] == SUPPORT and all(root_of(s) != root for _, s in self._above)
         level = _OWN if is_own else self._group(root)
+        if is_own and root != "." and self._path_is_set:
+            return self._below_path(new)
         if not self._above:
             above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
             return self._after_docstring(), "", "\n\n" if above_definition else "\n", (level, *_by_kind(new))
@@ -304,6 +310,16 @@ class Layout:
                 return tree.line_start(tree.span(line)[0]), "", "", (level, *key)
         return tree.line_end(tree.span(among[-1][0])[1] - 1), "", "", (level, *key)
 
+    def _below_path(self, new: _Key) -> tuple[int, str, str, tuple[object, ...]]:
+        """Below what changes `sys.path`: a script may find the module by that alone."""
+        tree = self._tree
+        own = [line for line, s in self._above if self._group(root_of(s)) == _OWN]
+        last = max((tree.line_end(tree.span(line)[1] - 1) for line in own), default=0)
+        end = max(last, self._path_is_set)
+        is_joined = end == last
+        below = "\n" if tree.text[end : tree.line_end(end)].strip() and not is_joined else ""
+        return end, "" if is_joined else "\n", below, (_OWN, *_by_kind(new))
+
     def _group(self, root: str) -> int:
         return _OWN if root in self._own else _group(root)
 
@@ -322,6 +338,17 @@ def _leading(module: cst.Module) -> Iterable[cst.CSTNode]:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
             return
         yield statement
+
+
+def _sets_path(tree: Tree, statement: cst.CSTNode) -> bool:
+    """Whether a statement has `sys.path.insert(…)`, or gives `sys.path` a value."""
+    for node in tree.inside(statement):
+        changed = node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
+        if isinstance(node, (cst.AssignTarget, cst.AugAssign)):
+            changed = node.target.value if isinstance(node.target, cst.Subscript) else node.target
+        if isinstance(changed, cst.Attribute) and changed.attr.value == "path" and is_name(changed.value, "sys"):
+            return True
+    return False
 
 
 def _has_combined(statement: cst.ImportFrom) -> bool:

@@ -25,6 +25,7 @@ _ONLY_ASKS = frozenset(
         "hasattr",
         "isinstance",
         "issubclass",
+        "torch.cuda.is_available",
         "torch.distributed.is_initialized",
         "torch.distributed.is_available",
     }

@@ -260,7 +260,10 @@ class FileContext(ParsedSource):
             held = held - {ModelKind.UNKNOWN} | {ModelKind.OTHER}
         if self._facts.values.objects.is_self(self.tree, node):
             held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
-        if held == {ModelKind.UNKNOWN} and is_given_to_wrapper(self, node):
+        is_open = held == {ModelKind.UNKNOWN} or (
+            self._is_parameter(node) and not held & {ModelKind.FSDP, ModelKind.DDP}
+        )  # whatever else calls of a method of that name pass: FSDP1 took nothing but a model there
+        if is_open and is_given_to_wrapper(self, node):
             held |= {ModelKind.FSDP}
         is_unsure = ModelKind.FSDP in held and self._facts.wrapping.is_any
         if not is_unsure and not self._facts.may_hand_models(self.tree):
@@ -269,6 +272,10 @@ class FileContext(ParsedSource):
         if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
             return _but_fsdp(held)
         return held
+
+    def _is_parameter(self, node: cst.BaseExpression) -> bool:
+        bindings = self.tree.scope_of[node].bindings.get(node.value, ()) if isinstance(node, cst.Name) else ()
+        return any(binding.how is Binds.PARAMETER for binding in bindings)
 
     def _is_seen_as_ddps(self, node: cst.BaseExpression, origins: Sequence[Origin]) -> bool:
         """Whether all that is not known of it is what a function took out of a DDP model: `model.module`."""

@@ -436,13 +436,22 @@ class Objects:
         for name in names:  # grows: who inherits from an heir may never name the owner
             for where in self._program.inheriting(name):
                 for other in where.nodes(cst.ClassDef):
-                    if other in looked_at:
+                    if other in looked_at or not self._may_inherit(where, other, name):
                         continue
                     looked_at.add(other)
                     if any(base is owner for _, base in self.bases(where, other)):
                         found.append((where, other))
                         names.append(other.name.value)
         return found
+
+    def _may_inherit(self, tree: Tree, heir: cst.ClassDef, name: str) -> bool:
+        """Whether a base of a class has this name, or one that may stand for any: where bases lead is asked of few."""
+        names = [None if base.star else last_name(base.value) for base in heir.bases]
+        if not names or name in names or None in names:
+            return bool(names)
+        if isinstance(tree.scope_of[heir].node, cst.FunctionDef) or self._program.names_anew(tree, name):
+            return True
+        return not all(self._program.defines_class(each) for each in names if each is not None)
 
     def beside(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The other classes that its heirs inherit from: `self` of a mixin is an object of those, too."""

@@ -37,6 +37,7 @@ _FILLS = re.compile(
 _SET = re.compile(r"\.(?<!\bself\.)(?<!\bcls\.)\s*(\w+)\b[ \t\\)\]]*(?:=(?!=)|:|,[^=\n]*=(?!=)|\bin\b)")
 """An attribute that is set, of anything but `self`. Patterns that begin with a letter are found at the speed of C."""
 _MODULE_ADDED = re.compile(r"add_module\(\s*['\"](\w+)")
+_CLASS = re.compile(r"\bclass\s+(\w+)")
 _BASES = re.compile(r"class\s+\w+\s*\((.*?)\)\s*:", re.DOTALL)
 _RENAMED = re.compile(r"as\b(?<=\sas)")
 _FAR = 200
@@ -143,6 +144,14 @@ class Program:
         """The files that can hold a class with a base of this name, in the program's order."""
         return self._parsed(self._inherited.get(name, ()))
 
+    def defines_class(self, name: str) -> bool:
+        """Whether any file can define a class of this name."""
+        return name in self._classes
+
+    def names_anew(self, tree: Tree, name: str) -> bool:
+        """Whether a file may have another name for a class of this one."""
+        return self._order[tree.path] in self._named_anew.get(name, ())
+
     def mentions(self, *words: str, within: Collection[Path] | None = None) -> bool:
         """Whether the text of any file holds one of these identifiers."""
         found = (place for word in words for place in self._words.get(word, ()))
@@ -210,6 +219,14 @@ class Program:
     def _inherited(self) -> Mapping[str, Sequence[int]]:
         return self._index(lambda text: _WORD.findall(" ".join(_inherited_in(text))))
 
+    @cached_property
+    def _classes(self) -> frozenset[str]:
+        return frozenset(name for text in self.texts.values() for name in _CLASS.findall(text))
+
+    @cached_property
+    def _named_anew(self) -> Mapping[str, Sequence[int]]:
+        return self._index(lambda text: _WORD.findall(" ".join(_named_anew_in(text))))
+
     def _index(self, found_in: Callable[[str], Iterable[K]]) -> Mapping[K, Sequence[int]]:
         """In which files something is found, in the program's order."""
         holders: dict[K, list[int]] = defaultdict(list)
@@ -263,8 +280,13 @@ def _renamed_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _inherited_in(text: str) -> Iterator[str]:
-    """What can name a base: bases, what is imported under another name, and what an assignment gives one."""
+    """What can name a base: bases, and what gets another name."""
     yield from _BASES.findall(text)
+    yield from _named_anew_in(text)
+
+
+def _named_anew_in(text: str) -> Iterator[str]:
+    """What is imported under another name, and what an assignment gives one."""
     yield from (name for name, _ in _renamed_in(text))
     for line in text.split("\n"):
         if "=" in line and "(" not in line:

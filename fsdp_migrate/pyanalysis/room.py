@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_FRAMES = 6_000
+_FRAMES = 8_000
 """For a chain of values at its longest, and in it the text of a file nested as deeply as `tree` allows.
 
 Python 3.10 takes half a kilobyte of the C stack for each.

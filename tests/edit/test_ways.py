@@ -76,6 +76,19 @@ PROGRAMS = {
         ["app/main.py"],
         {},
     ),
+    "a script that imports from a folder that it adds to the path, in a function alone": (
+        {
+            "trainer/__init__.py": "",
+            "trainer/base.py": WRAP,
+            "scripts/eval.py": "import os\nimport sys\n\n"
+            "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+            "if True:\n    sys.path.insert(0, os.path.abspath(__file__).rsplit('/', 2)[0])\n\n\n"
+            "def wrap(net, **kwargs):\n    from trainer.base import wrap as other\n\n"
+            "    return other if kwargs else FSDP(net, **kwargs)\n" + MAIN,
+        },
+        ["scripts/eval.py"],
+        {"scripts/eval.py": "from trainer.fsdp2_support import shard_model"},
+    ),
     "packages that import each other, under no package": (
         {
             "core/__init__.py": WRAP,

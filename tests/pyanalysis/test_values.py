@@ -37,6 +37,12 @@ CASES = [
         id="attribute of a subclass",
     ),
     pytest.param(
+        "class B:\n    def f(self):\n        ask(self.a)\ndef make(base):\n    class C(base):\n"
+        "        def __init__(self):\n            self.a = 1\n    return C\n@make\nclass D(B):\n    pass\n",
+        ["1"],
+        id="attribute of a subclass that a decorator makes",
+    ),
+    pytest.param(
         "class B:\n    def f(self):\n        ask(self.a)\n"
         "class C(B):\n    def __init__(self):\n        self.a = 1\n    def f(self):\n        pass\n"
         "class D(B):\n    def __init__(self):\n        self.a = 2\n",

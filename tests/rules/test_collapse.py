@@ -76,6 +76,14 @@ def test_an_if_whose_branches_say_the_same_goes() -> None:
     assert text.endswith("    model = fully_shard(net)\n    name = model.head\n    return name\n")
 
 
+def test_a_device_is_only_asked_for() -> None:
+    branches = (
+        "    if torch.cuda.is_available():\n        m = FSDP(net, device_id=0)\n    else:\n        m = FSDP(net)\n"
+    )
+    text = rewrite(f"import torch\n{HEAD}def ask(net):\n    torch.cuda.set_device(0)\n{branches}    return m\n").text
+    assert text.endswith("    torch.cuda.set_device(0)\n    m = fully_shard(net)\n    return m\n")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

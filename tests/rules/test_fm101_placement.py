@@ -97,6 +97,14 @@ ARGUMENTS = [
         "cpu_offload=CPUOffload(offload_params=True) if args.offload else None",
         "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy()",
     ),
+    (
+        "cpu_offload=CPUOffload(offload_params=args.offload) if args.offload else None",
+        "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy()",
+    ),
+    (
+        "cpu_offload=CPUOffload(offload_params=args.offload) if args.mode or args.is_big else None",
+        "offload_policy=CPUOffloadPolicy() if (args.mode or args.is_big) and args.offload else OffloadPolicy()",
+    ),
     ('device_mesh=mesh["dp"]', 'mesh=mesh["dp"]'),
     ('device_mesh=init_device_mesh("cuda", (8,))', 'mesh=init_device_mesh("cuda", (8,))'),
     (

@@ -50,6 +50,21 @@ def test_no_policy_and_none_are_one_unit() -> None:
         check_transformed(before, AFTER + "\n\ndef wrap(model):\n    return fully_shard(model)\n")
 
 
+def test_a_policy_that_is_called_is_said_to_have_raised() -> None:
+    text = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n\n\n"
+        "def wrap(net):\n    policy = size_based_auto_wrap_policy(min_num_params=1e6)\n"
+        "    return FSDP(net, auto_wrap_policy=policy)\n"
+    )
+    result = rewrite(text)
+    assert "units_by_size(net, 1e6)" in result.text
+    assert any("FSDP1 raised" in each.message and each.level is Level.REVIEW for each in result.findings)
+    partial = text.replace("size_based_auto_wrap_policy(min", "partial(size_based_auto_wrap_policy, min")
+    result = rewrite(f"from functools import partial\n{partial}")
+    assert not any("FSDP1 raised" in each.message for each in result.findings)
+
+
 def test_model_without_a_policy_is_said_to_be_one_unit() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nfrom net import Net\n\n"
     result = rewrite(head + "model = FSDP(Net())\n")

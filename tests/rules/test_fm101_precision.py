@@ -720,6 +720,32 @@ def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
     assert any("a part of another one" in finding.message for finding in both.findings)
 
 
+def test_a_call_in_another_file_may_wrap_what_is_around_it() -> None:
+    """What a function is given is asked in the file of each call (KeyError: rllm)."""
+    files = {
+        "shard.py": code("""
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+            def shard(net):
+                return FSDP(net, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        """),
+        "train.py": code("""
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            from shard import shard
+
+
+            def main(net, reference):
+                return shard(net), FSDP(reference)
+        """),
+    }
+    result = rewrite_files(files)
+    assert "return fully_shard(net, mp_policy=mp_policy)" in result.after["shard.py"]
+    assert any("a part of another one" in finding.message for finding in result.findings)
+
+
 @pytest.mark.parametrize(("other", "support"), [("unet", {"cast_at_root"}), ("net", {"shard_model"})])
 def test_what_a_function_is_given_beside_a_model_is_no_model_around_it(other: str, support: set[str]) -> None:
     text = code(f"""

@@ -50,6 +50,17 @@ def test_an_attribute_of_what_is_not_seen_decides_at_run_time() -> None:
     assert "    assert unwrap(unit.model).width == 3\n" in result.text
 
 
+def test_a_model_is_what_fsdp1_is_given_whatever_others_pass_to_a_method_of_that_name() -> None:
+    """Nobody is seen to call `update` of an average, but of a progress bar."""
+    text = (
+        "class Average:\n    def update(self, net):\n        with FSDP.summon_full_params(net):\n"
+        "            for n, p in net.module.named_parameters():\n                self.shadow[n] = p.detach().clone()\n"
+        "\n\ndef show(bar, net):\n    bar.update(1)\n    return FSDP(net)\n"
+    )
+    result = rewrite(f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n{text}")
+    assert "        for n, p in net.named_parameters():\n" in result.text
+
+
 CASES = [
     ("    return model.module\n", "    return model\n"),
     ("    return model.module.config.width\n", "    return model.config.width\n"),

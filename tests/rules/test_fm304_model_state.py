@@ -628,6 +628,33 @@ def test_load_in_a_process_without_a_group(start: str, after: str) -> None:
     assert after in rewrite(ALONE.format(start=start)).text
 
 
+SCRIPT = """\
+import os
+
+import torch
+import torch.distributed as dist
+from build import build
+
+if __name__ == "__main__":
+    {start}
+    model = build(torch.nn.Linear(2, 2))
+    model.load_state_dict(torch.load("model.pt"))
+"""
+
+
+def test_load_in_a_script_that_may_make_no_group() -> None:
+    """Another script makes one in any case: torch's function, which broadcasts, would raise here (Causal-Forcing)."""
+    wrap = "    return FSDP(net) if sharded else net\n"
+    files = {
+        "build.py": HEAD.partition("\n\n\n")[0] + f"\n\n\ndef build(net, sharded=False):\n{wrap}",
+        "train.py": SCRIPT.format(start="dist.init_process_group()").replace("import os\n\n", ""),
+        "sample.py": SCRIPT.format(start='if "RANK" in os.environ:\n        dist.init_process_group("nccl")'),
+    }
+    after = rewrite_files(files).after
+    assert "set_model_state_dict(" in after["train.py"]
+    assert "load_full_state_dict(" in after["sample.py"]
+
+
 OBJECTS = """\
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

@@ -116,6 +116,9 @@ def test_another_condition_needs_a_person() -> None:
     assert ("FM401", Level.MANUAL) in {(each.rule, each.level) for each in result.findings}
     result = rewrite(HEAD + UNITS.replace("m._has_params and", "m.training and") + MAIN)
     assert "        if m.training:\n" in result.text
+    one = HANDLES.replace("_handles", "_handle").replace("isinstance(x, FSDP)", "isinstance(x, FSDP) and x._has_params")
+    result = rewrite(HEAD + one + MAIN)
+    assert "def free(x):\n    if isinstance(x, FSDPModule):\n        x.reshard()\n" in result.text
     result = rewrite(HEAD + UNITS.replace("m._has_params and m.sharding_strategy is not", "m.training is not") + MAIN)
     assert "        if m.training is not ShardingStrategy.NO_SHARD:\n" in result.text
     assert "            m.reshard()\n" in result.text

@@ -300,3 +300,27 @@ def test_a_model_of_which_only_a_part_is_sharded_is_asked_for_its_modules() -> N
     """
     result = rewrite(code(text))
     assert "if any(isinstance(module, FSDPModule) for module in net.modules()):\n" in result.text
+
+
+def test_a_raise_stands_above_a_try_that_would_catch_it() -> None:
+    """`except Exception: print("not loaded")` around a leftover: the run would go on with a word of it."""
+    use = """
+    def load(model, full):
+        try:
+            sharded = FSDP.scatter_full_optim_state_dict(full, model)
+            print("loaded")
+        except {}:
+            print("not loaded"){}
+
+
+    def main(net, args):
+        load(build(net, args), {{}})
+    """
+    for kind, more, is_above in [
+        ("Exception as error", "", True),
+        ("(OSError, RuntimeError)", "", True),
+        ("OSError", "", False),
+        ("Exception", "\n            raise", False),
+    ]:
+        text = rewrite(HEAD + code(use.format(kind, more))).text
+        assert (text.index("raise NotImplementedError") < text.index("    try:")) is is_above

@@ -394,7 +394,7 @@ def _load(found: StateCall, ctx: PlannedContext) -> Fix | None:
     strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     full = "" if is_loaded_by_dcp(load.state, ctx) else _settings(found, ctx).loading
     is_certain = ctx.kinds(found.model) == {ModelKind.FSDP}
-    if full and (has_group_of_its_own(ctx, found.model) or (not is_certain and may_run_alone(ctx))):
+    if full and (has_group_of_its_own(ctx, found.model) or (not is_certain and may_run_alone(ctx, found.call))):
         return _through_support(found, ctx, "load_full_state_dict")
     if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
         state = f", dict({ctx.quote(load.state)})"

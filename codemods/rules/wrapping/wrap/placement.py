@@ -14,7 +14,7 @@ from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE
 
 from .device import is_on_gpu
-from .draft import Draft, Entry, Note, Switch
+from .draft import Draft, Entry, Note, Switch, Value
 from .in_place import chosen_for, is_for_constructors, rename, renamed
 
 
@@ -170,8 +170,33 @@ def switch_offload(value: Switch, draft: Draft) -> None:
         return
     none = f"{draft.imported(PACKAGE, 'OffloadPolicy')}()" if "" in texts else ""
     yes, no = (text or none for text in texts)
-    draft.common_kwargs["offload_policy"] = f"{yes} if {condition(value, draft)} else {no}"
+    flag = _flag_of(value.body, draft)
+    if flag is not None:
+        yes = f"{draft.imported(PACKAGE, 'CPUOffloadPolicy')}()" if no == none else f"({yes})"
+    test = _both(value.test, flag, draft) if flag is not None and no == none else condition(value, draft)
+    draft.common_kwargs["offload_policy"] = f"{yes} if {test} else {no}"
     _compute_on_cpu(draft)
+
+
+def _flag_of(part: Value | None, draft: Draft) -> cst.BaseExpression | None:
+    """`offload` of `CPUOffload(offload_params=offload)`, where it is no literal."""
+    if not isinstance(part, cst.Call) or draft.file.fsdp1(part.func) != "CPUOffload" or not part.args:
+        return None
+    flag = part.args[0].value
+    return None if is_name(flag, "True") or is_name(flag, "False") else flag
+
+
+def _both(test: cst.BaseExpression, flag: cst.BaseExpression, draft: Draft) -> str:
+    """The text of two conditions that hold together, or of one where they are the same."""
+    if draft.file.code(test) == draft.file.code(flag):
+        return written(draft.file, test, {})
+    loose = (cst.IfExp, cst.Lambda, cst.NamedExpr)
+    texts = []
+    for each in (test, flag):
+        is_or = isinstance(each, cst.BooleanOperation) and isinstance(each.operator, cst.Or)
+        text = written(draft.file, each, {})
+        texts.append(f"({text})" if (is_or or isinstance(each, loose)) and not each.lpar else text)
+    return " and ".join(texts)
 
 
 def condition(value: Switch, draft: Draft) -> str:

@@ -19,7 +19,7 @@ from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.optional_results import arguments_given, function_only_for, optional_result
 from codemods.reading.policies import class_elements, policy_call, policy_classes
 
-from .draft import Draft, Switch, UnitSelector
+from .draft import Draft, Note, Switch, UnitSelector
 from .in_place import mentions
 from .policy_at_run_time import ask_at_run_time
 from .policy_inline import asks_for_classes, bury, can_be_inlined, is_policy_argument, units_in_a_list, units_of
@@ -32,6 +32,8 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
     origins = draft.file.origins(value)
     if all(origin.is_none for origin in origins):
         return
+    if any(_is_called(origin) for origin in origins):
+        draft.notes.append(Note(_CALLED, "expect units where it stopped, or went on without FSDP"))
     chosen = _chosen_above(value, draft)
     state = draft.state()
     if chosen is not None:
@@ -57,6 +59,20 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
             raise  # its function may give units arguments of their own
         draft.restore(state)
         ask_at_run_time(value, origins, draft)
+
+
+_CALLED = "auto_wrap_policy: FSDP1 raised for a policy that is called without a module; it is taken for a partial of it"
+
+
+_FUNCTIONS = frozenset({"size_based_auto_wrap_policy", "default_auto_wrap_policy", "transformer_auto_wrap_policy"})
+"""Policies that take a module first."""
+
+
+def _is_called(origin: Origin) -> bool:
+    """`size_based_auto_wrap_policy(min_num_params=1e6)`, with no module."""
+    if not isinstance(origin.node, cst.Call) or any(a.star or a.keyword is None for a in origin.node.args):
+        return False
+    return origin.file.fsdp1(origin.node.func) in _FUNCTIONS
 
 
 def _returned_or_none(value: cst.BaseExpression, draft: Draft) -> bool:

@@ -355,7 +355,7 @@ def _is_part(draft: Draft) -> bool:
     """
     ctx = draft.file
     calls = ((where, other) for where, other in ctx.wrapping.calls(ctx.path) if other is not draft.call)
-    beside = [(where, other) for where, other in calls if not are_given_apart(ctx, draft.call, other)]
+    beside = [(where, other) for where, other in calls if not are_given_apart(ctx, draft.call, where, other)]
     is_alone = not beside or not ctx.wrapping.is_several(ctx.path)
     if draft.is_function or wraps_parts(ctx, draft.call):
         if not draft.is_function and root_around(ctx, draft.call) is not None:
