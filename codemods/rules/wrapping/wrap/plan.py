@@ -17,7 +17,7 @@ from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
-from .as_function import refuse_rebound
+from .as_function import given_later, refuse_rebound
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
@@ -273,6 +273,7 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     made.quoted.add(made.model)
     given = read_arguments(ctx, call)
     _take(given, made)
+    given.values.update(given_later(made))
     _translate({name: value for name, value in given.values.items() if name != "module"}, made)
     gather_arguments(made)
     return made
