@@ -79,7 +79,8 @@ def _has(
     if any(other.binds & block.names and other.text != block.text for other in later):
         return False
     between = list(_between(drafts[there], drafts[here], drafts))
-    if _DEVICE in block.binds and any(isinstance(node, cst.Call) for node in between):
+    is_set_by_others = _DEVICE in block.binds and drafts[here].file.mentions(_DEVICE)
+    if is_set_by_others and any(isinstance(node, cst.Call) for node in between):
         return False  # it may set another one
     return block.names.isdisjoint(node.value for node in between if isinstance(node, cst.Name))
 
@@ -115,7 +116,7 @@ def _block(text: str, draft: Draft) -> _Block:
         return _Block(plain, frozenset(), frozenset(), False)
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     binds = frozenset(node.id for node in names if isinstance(node.ctx, ast.Store))
-    binds |= {_DEVICE for statement in tree.body if _sets_device(statement)}
+    binds |= {_DEVICE for node in ast.walk(tree) if isinstance(node, ast.stmt) and _sets_device(node)}
     reads = frozenset(node.id for node in names if isinstance(node.ctx, ast.Load))
     imported = {item.local for item in draft.imports}
     known = frozenset(imported | {name.partition(".")[0] for name in imported} | _ROOTS)
