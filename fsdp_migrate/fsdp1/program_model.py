@@ -33,7 +33,7 @@ from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
-from .class_tests import class_test, is_given_to_wrapper
+from .class_tests import class_test, is_excluded, is_given_to_wrapper
 from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
 from .on_purpose import OnPurpose
@@ -266,6 +266,8 @@ class FileContext(ParsedSource):
         if not is_unsure and not self._facts.may_hand_models(self.tree):
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
+        if held & _MAY_BE_FSDP and tested is None and is_excluded(self, node):
+            return _but_fsdp(held)
         if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
             return _but_fsdp(held)
         return held
