@@ -350,3 +350,28 @@ def build(model):
     fully_shard(model.head, mp_policy=block_mp_policy)
     return fully_shard(model, mp_policy=mp_policy)
 """)
+
+
+MADE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, CPUOffload, ShardingStrategy
+
+
+def settings(args):
+    kwargs = dict(sharding_strategy=ShardingStrategy[args.strategy], use_orig_params=True)
+    if args.offload:
+        kwargs["cpu_offload"] = CPUOffload(offload_params=True)
+    return kwargs
+
+
+def build(net, args):
+    torch.cuda.set_device(args.rank)
+    return FSDP(net, **{})
+"""
+
+
+def test_dict_that_is_made_where_it_is_spread_gets_a_name() -> None:
+    text = rewrite(MADE.format("settings(args)")).text
+    assert '    fsdp_kwargs = settings(args)\n    strategy = fsdp_kwargs["sharding_strategy"]\n' in text
+    assert "shard_model" not in text
+    assert "shard_model(net, **{**settings(args)})" in rewrite(MADE.format("{**settings(args)}")).text

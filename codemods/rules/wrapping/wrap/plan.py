@@ -140,6 +140,9 @@ def _take(given: Spread, made: Draft) -> None:
         made.spread = given.entries
     made.freed |= given.freed
     made.keeps |= given.keeps
+    if given.name:
+        made.quoted.add(given.name)
+        made.before.append(f"{given.name} = {given.made_by}")
 
 
 def _hand_on(rest: str, made: Draft) -> None:

@@ -51,6 +51,8 @@ def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
             return _of_variable(ctx, call, value) if isinstance(value, cst.Name) else of_dict(ctx, call, value)
         except NotStatic:
             return of_dict(ctx, call, value)
+    if isinstance(value, cst.Call) and ctx.runs(value):
+        return of_dict(ctx, call, value)
     found.values = _of_display(ctx, call, value)
     return found
 
@@ -60,7 +62,7 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
     if isinstance(value, cst.Dict):
         for element in value.elements:
             if not isinstance(element, cst.DictElement):
-                found.update(spread(ctx, call, element.value).values)
+                found.update(_spread_inside(ctx, call, element.value))
             elif isinstance(element.key, cst.SimpleString):
                 found[str(element.key.evaluated_value)] = element.value
             else:
@@ -74,8 +76,16 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
         elif argument.star == "*":
             raise unseen(ctx, value)
         else:
-            found.update(spread(ctx, call, argument.value).values)
+            found.update(_spread_inside(ctx, call, argument.value))
     return found
+
+
+def _spread_inside(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict[str, Value]:
+    """Those of a dict that a display takes over."""
+    found = spread(ctx, call, value)
+    if found.name:
+        raise unseen(ctx, value)
+    return found.values
 
 
 def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
