@@ -285,7 +285,8 @@ def _left_above(
     for statement in takewhile(lambda statement: statement is not inner, statements):
         if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
             for test, met in _parts(statement.test, met=False):
-                if _asked_for(file, test, node) is not None and _is_same(file, test, node):
+                says_something = _asked_for(file, test, node) is not None or _asks_for_model(file, test, node)
+                if says_something and _is_same(file, test, node):
                     yield test, met
 
 

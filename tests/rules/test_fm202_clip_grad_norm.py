@@ -770,6 +770,16 @@ def test_local_clipping_where_no_wrapped_model_comes(wrapped: str, asked: str, b
     assert "FM206" in {rule for rule, _, _ in reached.summary}
 
 
+@pytest.mark.parametrize("asked", ['hasattr(model, "clip_grad_norm_")', "isinstance(model, FSDP)"])
+def test_local_clipping_below_a_test_that_leaves(asked: str) -> None:
+    """`.full_tensor()`, which a plain tensor lacks, is no part of what runs for DDP."""
+    text = f"def clip(model):\n    if {asked}:\n        return model.clip_grad_norm_(1.0)\n"
+    local = "    return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    result = rewrite(f"{HEAD}    return clip(model)\n\n\n{text}{local}")
+    assert result.text.endswith(local)
+    assert "FM206" not in {rule for rule, _, _ in result.summary}
+
+
 @pytest.mark.parametrize("asked", ["world == 2", "world > 0", "world < 3", "other == 1"])
 def test_local_clipping_where_a_number_lets_the_wrapped_model_come(asked: str) -> None:
     head = HEAD.replace("args", "model, world, other").replace("    model = FSDP(net)\n", "")
