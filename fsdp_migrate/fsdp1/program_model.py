@@ -38,6 +38,7 @@ from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
 from .on_purpose import OnPurpose
 from .other_classes import is_of_another_class
+from .own_makers import is_made_by_another
 from .sites import WrapFacts
 from .source import ParsedSource
 
@@ -255,6 +256,7 @@ class FileContext(ParsedSource):
             return frozenset({ModelKind.OTHER})
         origins = [origin for origin in self.origins(node) if not self._is_elsewhere(origin, node)]
         origins = [origin for origin in origins if not self._is_another_self(origin, node)]
+        origins = [origin for origin in origins if not self._is_anothers(origin, node)]
         held = frozenset(kind for origin in origins for kind in kinds_of(origin))
         if ModelKind.UNKNOWN in held and self._is_seen_as_ddps(node, origins):
             held = held - {ModelKind.UNKNOWN} | {ModelKind.OTHER}
@@ -297,6 +299,10 @@ class FileContext(ParsedSource):
             node = node.value
         owner = self._facts.values.objects.class_of_self(self.tree, node)
         return owner is not None and is_of_another_class(self, origin, [Origin(self, owner)])
+
+    def _is_anothers(self, origin: Origin, node: cst.BaseExpression) -> bool:
+        """Whether another class has wrapped it, whose objects take it back themselves."""
+        return kind_of(origin) in {ModelKind.FSDP, ModelKind.DDP} and is_made_by_another(self, origin, node)
 
     def _is_where_nothing_is_wrapped(self, node: cst.BaseExpression) -> bool:
         """Whether a run that comes here makes no FSDP model at all: `if args.zero:` wraps, and this is its `else`."""

@@ -580,3 +580,40 @@ def test_without_what_torch_has_there_is_no_fsdp_model() -> None:
         "    AVAILABLE = False\n",
     )
     assert '{"model": model.state_dict()}' not in rewrite(other).text
+
+
+BEHIND_ONE_NAME = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Ddp:
+    def setup(self, net):
+        return DDP(net)
+
+    def state(self, model):
+        return model.module.state_dict()
+
+
+class Fsdp:
+    def setup(self, net):
+        return FSDP(net)
+
+    def state(self, model):
+        return model.state_dict()
+
+
+def run(net, name):
+    strategy = {{"ddp": Ddp, "fsdp": Fsdp}}[name]()
+    model = strategy.setup(net)
+    {}
+    return strategy.state(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "is_apart"), [("print(model)", True), ("strategy = Ddp()", False), ("model = FSDP(net)", False)]
+)
+def test_what_an_object_makes_comes_back_to_an_object_of_its_class(between: str, is_apart: bool) -> None:
+    text = rewrite(BEHIND_ONE_NAME.format(between)).text
+    assert ("        return model.module.state_dict()\n" in text) == is_apart
