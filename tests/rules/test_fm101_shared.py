@@ -375,3 +375,44 @@ def test_dict_that_is_made_where_it_is_spread_gets_a_name() -> None:
     assert '    fsdp_kwargs = settings(args)\n    strategy = fsdp_kwargs["sharding_strategy"]\n' in text
     assert "shard_model" not in text
     assert "shard_model(net, **{**settings(args)})" in rewrite(MADE.format("{**settings(args)}")).text
+
+
+RECURSIVE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def wrap_blocks(module, cls, **kwargs):
+    for name, child in module.named_children():
+        wrap_blocks(child, cls, **kwargs)
+        if isinstance(child, cls):
+            setattr(module, name, FSDP(child, **kwargs))
+
+
+def build(model, cls):
+    mp = MixedPrecision(param_dtype=torch.bfloat16)
+    wrap_blocks(model, cls, mixed_precision=mp, use_orig_params=True)
+    {}FSDP({}, mixed_precision=mp, use_orig_params=True)
+"""
+
+
+def test_a_function_that_calls_itself_with_its_arguments_wraps_parts() -> None:
+    text = rewrite(RECURSIVE.format("return ", "model")).text
+    assert text.endswith("""
+def wrap_blocks(module, cls, **kwargs):
+    mp_policy = kwargs["mixed_precision"]
+    # Inputs are cast at the root only.
+    block_mp_policy = replace(mp_policy, cast_forward_inputs=False)
+    for name, child in module.named_children():
+        wrap_blocks(child, cls, **kwargs)
+        if isinstance(child, cls):
+            setattr(module, name, fully_shard(child, mp_policy=block_mp_policy))
+
+
+def build(model, cls):
+    mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    wrap_blocks(model, cls, mixed_precision=mp, use_orig_params=True)
+    return fully_shard(model, mp_policy=mp)
+""")
+    assert "shard_model" in rewrite(RECURSIVE.format("return ", "model.other")).text
+    assert "shard_model" in rewrite(RECURSIVE.format("if cls:\n        return ", "model")).text
