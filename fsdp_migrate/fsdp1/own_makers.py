@@ -1,6 +1,7 @@
 """Classes that each make a model in one method and take it back in others: `Single`, `Ddp`, `Fsdp` behind one name.
 
 `model = strategy.setup(net)` and then `strategy.clip(model)`: what comes to `Ddp.clip` was made by `Ddp.setup`.
+And what `FsdpTrainer` wraps for itself comes to no method of `Trainer` that it overrides.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from codemods.api import Context, Origin
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.shapes import parameter_names
 
 if TYPE_CHECKING:
@@ -22,12 +23,15 @@ def is_made_by_another(file: FileContext, origin: Origin, node: cst.BaseExpressi
     """Whether a model is made by another class than that whose method takes it for the parameter that `node` is, or is
     a part of: `model.module`.
     """
+    held = node
     while isinstance(node, cst.Attribute):
-        node = node.value
+        held, node = node, node.value
     method, here = _method(file, node), _method(origin.file, origin.node)
     if method is None or here is None or not isinstance(node, cst.Name):
         return False
     (taking, owner), (making, maker) = method, here
+    if isinstance(held, cst.Attribute) and is_self(node, file):
+        return _is_overridden(origin.file, taking, owner, making, maker)
     if node.value not in parameter_names(taking)[1:] or owner is maker:
         return False
     own, others = _names(owner), _names(maker)
@@ -39,6 +43,24 @@ def is_made_by_another(file: FileContext, origin: Origin, node: cst.BaseExpressi
         return False
     given = file.passed_to(taking.body, node.value)
     return bool(given) and all(_comes_back(where, call, value, name, makes) for where, call, value in given)
+
+
+def _is_overridden(
+    ctx: Context, taking: cst.FunctionDef, owner: cst.ClassDef, making: cst.FunctionDef, maker: cst.ClassDef
+) -> bool:
+    """Whether a class that wraps a model for itself has its own of a method of its base, which it does not ask."""
+    name = taking.name.value
+    if not _comes_from(maker, owner) or name not in _names(maker):
+        return False
+    named = (n for n in ctx.inside(maker) if isinstance(n, cst.Attribute) and n.attr.value == name)
+    if any(not is_self(each.value, ctx) for each in named):
+        return False  # `super().state()`
+    if making.name.value == "__init__":
+        return True
+    callers = ctx.callers(making.body)
+    return bool(callers) and all(
+        isinstance(call.func, cst.Attribute) and is_self(call.func.value, where) for where, call in callers
+    )
 
 
 def _method(ctx: Context, node: cst.CSTNode | None) -> tuple[cst.FunctionDef, cst.ClassDef] | None:
