@@ -43,7 +43,7 @@ def is_made_beside_each(ranks: Ranks, strategy: Strategy, draft: Draft) -> bool:
         if not names or block is None or shapes.get(block) != needed or any(STRATEGIES[n].mesh for n in names - HYBRID):
             return False
         chosen.add(block)
-    return chosen == shapes.keys() and not any(block in ctx.ancestors(draft.call) for block in chosen)
+    return chosen == shapes.keys() and chosen.isdisjoint(ctx.ancestors(draft.call))
 
 
 def is_by_shape(ranks: Ranks, strategy: Strategy) -> bool:
