@@ -195,6 +195,12 @@ def test_parameter_called_torch() -> None:
     assert "    fsdp2_torch.nn.utils.clip_grad_norm_(model.parameters(), torch)\n" in result.text
 
 
+def test_branches_that_call_it_by_another_name_come_to_the_same() -> None:
+    text = "from torch import nn\n" + HEAD + "    if isinstance(model, FSDP):\n        model.clip_grad_norm_(1.0)\n"
+    text += "    else:\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    assert rewrite(text).text.endswith("(net)\n    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+
+
 UNSEEN = {
     "model.clip_grad_norm_(1.0)": (
         '    if hasattr(model, "clip_grad_norm_"):\n'
