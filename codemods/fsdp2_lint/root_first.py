@@ -43,8 +43,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.places import place
-from codemods.reading.shardings import WORDS, comes_before, fully_shard_calls, sharded_above
+from codemods.reading.places import base, place
+from codemods.reading.shardings import WORDS, comes_before, fully_shard_calls, known_as
 
 CODE = "FM503"
 
@@ -57,21 +57,25 @@ def find(ctx: Context) -> Iterator[Finding]:
     for call, where in fully_shard_calls(ctx):
         parts = where.split(".")
         outer = {".".join(parts[:n]) for n in range(1, len(parts))}
-        is_part = _is_part(call, where) and any(
-            model == where
-            and not _is_part(other, model)
-            and comes_before(ctx, other, call)
-            and _is_same(other, call, ctx)
+        is_part = _is_part(call, where)
+        wholes = (
+            (other, {model, known_as(ctx, other, model)})
             for other, model in fully_shard_calls(ctx)
+            if not _is_part(other, model)
         )
-        if is_part or any(sharded_above(ctx, call, each) for each in outer):
+        if any(
+            comes_before(ctx, other, call)
+            and (outer & names or (is_part and where in names and _is_same(other, call, ctx)))
+            for other, names in wholes
+        ):
             yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
 def _is_part(call: cst.Call, where: str) -> bool:
-    """Whether a loop variable is sharded, a part of what the loop goes over; not the model itself."""
-    given = place(call.args[0].value)
-    return given is not None and given != where
+    """Whether a loop variable is sharded, or an item of it, a part of what the loop goes over; not the model itself."""
+    given = call.args[0].value
+    found = base(given) if isinstance(given, cst.Subscript) else place(given)
+    return found is not None and found != where
 
 
 def _is_same(other: cst.Call, call: cst.Call, ctx: Context) -> bool:

@@ -115,8 +115,35 @@ def _table(ctx: Context, holder: cst.BaseExpression) -> tuple[Context, list[tupl
         where, display = bound[0]
         if _entries(where, display) is None or _uses_of_table(where, display) is None:
             return None
+    elif isinstance(holder, cst.Attribute):
+        found = _of_class(ctx, holder)
+        if found is None or _uses_of_table(*found) is None:
+            return None
+        where, display = found
     entries = _entries(where, display)
     return None if entries is None else (where, entries)
+
+
+def _of_class(ctx: Context, attribute: cst.Attribute) -> Place | None:
+    """The table that the body of one class of this file, and nothing else, sets as an attribute of this name."""
+    name = attribute.attr.value
+    set_at = [node for node in ctx.nodes(cst.Assign) if _sets(ctx, node, name)]
+    if len(set_at) != 1 or any(
+        _sets(where, node, name)
+        for where in ctx.files(name)
+        for node in where.nodes(cst.Assign)
+        if node is not set_at[0]
+    ):
+        return None
+    if any(text.raw_value == name for where in ctx.files(name) for text in where.nodes(cst.SimpleString)):
+        return None
+    return ctx, set_at[0].value
+
+
+def _sets(ctx: Context, statement: cst.Assign, name: str) -> bool:
+    targets = [each.target for each in statement.targets]
+    is_named = any(isinstance(each, cst.Name) and each.value == name for each in targets)
+    return is_named and isinstance(ctx.scope(statement), cst.ClassDef)
 
 
 def _entries(ctx: Context, display: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]] | None:
@@ -261,7 +288,13 @@ def _readers_of_table(
 def _uses_of_table(ctx: Context, display: cst.BaseExpression) -> list[cst.BaseExpression] | None:
     """The look-ups in a dict; None when it is used in any other way, by which it could be changed."""
     holder = ctx.parent(display)
-    if isinstance(holder, (cst.Assign, cst.AnnAssign)):
+    if isinstance(holder, cst.Assign) and isinstance(ctx.scope(holder), cst.ClassDef):
+        name = holder.targets[0].target
+        if len(holder.targets) != 1 or not isinstance(name, cst.Name) or ctx.uses(holder):
+            return None
+        named = list(ctx.attributes(name.value))
+        found = [_of_look_up(ctx, use) if where.path == ctx.path else None for where, use in named]
+    elif isinstance(holder, (cst.Assign, cst.AnnAssign)):
         uses = _uses(ctx, holder)
         if uses is None:
             return None

@@ -38,6 +38,29 @@ def root_around(ctx: Context, call: cst.Call) -> cst.Call | None:
         line = enclosing(ctx, other, cst.SimpleStatementLine)
         is_reached = line is not None and ctx.parent(line) in around and not _leaves_between(ctx, call, other)
         return other if is_reached else None
+    return _root_of_caller(ctx, call)
+
+
+def _root_of_caller(ctx: Context, call: cst.Call) -> cst.Call | None:
+    """The same of a function that wraps parts of a model that it is given, by one call of it besides its own."""
+    name, function, module = wrapped_place(ctx, call), ctx.scope(call), wrapped_module(call)
+    if name is None or not isinstance(function, cst.FunctionDef) or name not in parameter_names(function):
+        return None
+    if module is None or ctx.code(module) == name:
+        return None  # it is the model itself
+    given = [
+        (where, each, value) for where, each, value in ctx.passed_to(call, name) if where.scope(each) is not function
+    ]
+    if len(given) != 1 or given[0][0].path != ctx.path:
+        return None
+    _, calling, value = given[0]
+    below = [each for each in ctx.calls(ctx.scope(calling)) if ctx.span(each)[0] > ctx.span(calling)[0]]
+    for other in sorted(below, key=lambda each: ctx.span(each)[0]):
+        whole = wrapped_module(other) if is_constructor(ctx, other) else None
+        line = enclosing(ctx, other, cst.SimpleStatementLine)
+        if whole is not None and ctx.code(whole) == ctx.code(value) and line is not None:
+            is_reached = ctx.parent(line) in set(ctx.ancestors(calling)) and not _leaves_between(ctx, calling, other)
+            return other if is_reached else None
     return None
 
 

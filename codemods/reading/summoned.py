@@ -14,8 +14,19 @@ from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import call_given, contains, enclosing, is_label
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.shapes import is_attribute
+from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
-from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, ON_TEXTS, QUIET_FUNCTIONS, READS
+from codemods.tables.tensors import (
+    ASKS,
+    COPIES,
+    ELEMENT_BY_ELEMENT,
+    FACTS,
+    IN_PLACE,
+    ON_CONTAINERS,
+    ON_TEXTS,
+    QUIET_FUNCTIONS,
+    READS,
+)
 
 _LOOPS = ("parameters", "named_parameters")
 _WALKS = frozenset({"buffers", "children", "modules", "named_buffers", "named_children", "named_modules"})
@@ -23,6 +34,11 @@ _CHOICES = (cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.Try, cst.Fun
 _SAME_THERE = frozenset({"data", "detach", "clone", "float"})
 """What gives the same on any device."""
 _NEEDLESS = {"recurse": "True", "rank0_only": "False", "offload_to_cpu": "False", "with_grads": "False"}
+_PARAMETERS = frozenset({"weight", "bias"})
+"""What is no module in any module of torch."""
+_SAME_ELEMENTS = frozenset({"data", "grad"})
+_SUMS = frozenset({"sum", "all", "any"})
+"""Builtin functions whose result is none of what they are given."""
 
 
 @dataclass
@@ -30,10 +46,16 @@ class Body:
     """The parameters that a body reads and writes."""
 
     models: Sequence[cst.BaseExpression]
+    beside: Sequence[cst.BaseExpression] = ()
+    """What the block enters as well: `torch.no_grad()`."""
     reads: list[cst.BaseExpression] = field(default_factory=list)
     """Expressions of a whole parameter whose values are looked at."""
     writes: list[tuple[cst.Call, cst.BaseExpression, cst.BaseExpression]] = field(default_factory=list)
     """Calls that copy a value into a parameter: the call, the parameter, the value."""
+    changes: list[cst.Call] = field(default_factory=list)
+    """Calls that change each element by itself: they stay, and change this rank's shard."""
+    has_grads: bool = False
+    """Whether gradients are whole, too."""
     is_offloaded: bool = False
     """Whether whole parameters lie on the CPU."""
     to_cpu: set[cst.BaseExpression] = field(default_factory=set)
@@ -57,11 +79,17 @@ def is_summoned_no_more(node: cst.CSTNode, model: str, ctx: Context) -> bool:
 
 def body_of(block: cst.With, ctx: Context) -> Body | None:
     """None where anything is done with a model that is not seen through, or where not all ranks read the same."""
-    calls = [item.item for item in block.items]
-    offloading = [isinstance(call, cst.Call) and _is_true(_given(call).get("offload_to_cpu"), ctx) for call in calls]
-    if not all(isinstance(call, cst.Call) and _summons_as_always(call, ctx, all(offloading)) for call in calls):
+    entered = [item.item for item in block.items]
+    calls = [each for each in entered if summons(each, ctx)]
+    beside = [item for item in block.items if item.item not in calls]
+    if not calls or not all(_sets_grad_mode(item, ctx) for item in beside):
         return None
-    found = Body([cst.ensure_type(call, cst.Call).args[0].value for call in calls], is_offloaded=all(offloading))
+    offloading = [isinstance(call, cst.Call) and _is_true(_given(call).get("offload_to_cpu"), ctx) for call in calls]
+    has_grads = all(isinstance(call, cst.Call) and _is_true(_given(call).get("with_grads"), ctx) for call in calls)
+    if not all(_summons_as_always(call, ctx, all(offloading), has_grads) for call in calls):
+        return None
+    models = [cst.ensure_type(call, cst.Call).args[0].value for call in calls]
+    found = Body(models, beside=[item.item for item in beside], is_offloaded=all(offloading), has_grads=has_grads)
     names = {ctx.code(model) for model in found.models}
     names |= {f"{name}.module" for name in names}
     inner = ctx.inside(block.body)
@@ -70,7 +98,14 @@ def body_of(block: cst.With, ctx: Context) -> Body | None:
     calls_seen = all(_is_harmless(node, ctx) for node in inner if isinstance(node, cst.Call))
     if not mine or not calls_seen or not all(_is_followed(node, block, found, ctx) for node in mine):
         return None
-    return found if not found.writes or all(_takes_writes(call, ctx) for call in calls) else None
+    is_written = bool(found.writes or found.changes)
+    return found if not is_written or all(_takes_writes(call, ctx) for call in calls) else None
+
+
+def _sets_grad_mode(item: cst.WithItem, ctx: Context) -> bool:
+    call = item.item
+    named = ctx.dotted(call.func) if isinstance(call, cst.Call) and item.asname is None else None
+    return named in {"torch.no_grad", "torch.enable_grad"}
 
 
 def is_looked_into(block: cst.With, ctx: Context) -> bool:
@@ -91,7 +126,9 @@ def _is_true(value: cst.BaseExpression | None, ctx: Context) -> bool:
     return value is not None and ctx.code(value) == "True"
 
 
-def _summons_as_always(call: cst.BaseExpression, ctx: Context, is_offloaded: bool = False) -> bool:
+def _summons_as_always(
+    call: cst.BaseExpression, ctx: Context, is_offloaded: bool = False, has_grads: bool = False
+) -> bool:
     """Whole parameters on every rank, where they are, or on the CPU; `writeback` is the body's affair."""
     if not isinstance(call, cst.Call) or not summons(call, ctx) or call.args[0].keyword is not None:
         return False
@@ -99,6 +136,8 @@ def _summons_as_always(call: cst.BaseExpression, ctx: Context, is_offloaded: boo
     count = len(given)
     if is_offloaded:
         del given["offload_to_cpu"]
+    if has_grads:
+        del given["with_grads"]
     return (
         isinstance(call.args[0].value, (cst.Name, cst.Attribute))
         and count == len(call.args) - 1
@@ -177,9 +216,13 @@ def _is_followed(model: cst.CSTNode, block: cst.With, found: Body, ctx: Context)
     return holder.attr.value in _LOOPS and _is_seen_loop(loop, call, holder.attr.value, block, found, ctx)
 
 
-def _is_chosen(node: cst.CSTNode, block: cst.With, ctx: Context) -> bool:
-    """Whether some ranks may not come to a place in the block, at which all have to meet."""
-    return any(isinstance(outer, _CHOICES) and contains(ctx, block, outer) for outer in ctx.ancestors(node))
+def _is_chosen(node: cst.CSTNode, block: cst.With, ctx: Context, same: str = "") -> bool:
+    """Whether some ranks may not come to a place in the block, at which all have to meet.
+
+    `same` is the text of a test that all answer alike.
+    """
+    choices = (each for each in ctx.ancestors(node) if isinstance(each, _CHOICES) and contains(ctx, block, each))
+    return any(not (isinstance(each, cst.If) and ctx.code(each.test) == same) for each in choices)
 
 
 def _is_read_by_torch(value: cst.Attribute, block: cst.With, found: Body, ctx: Context) -> bool:
@@ -190,6 +233,11 @@ def _is_read_by_torch(value: cst.Attribute, block: cst.With, found: Body, ctx: C
         value = outer
         if value.attr.value in FACTS | ASKS:
             return True
+    if isinstance(outer, cst.Call) and outer.func is value:
+        owner = value.value
+        while isinstance(owner, cst.Attribute) and owner.attr.value in _SAME_ELEMENTS:
+            owner = owner.value
+        return last_name(owner) in _PARAMETERS and _is_seen_use(owner, block, found, ctx)
     call = ctx.parent(outer) if isinstance(outer, cst.Arg) else None
     if not isinstance(call, cst.Call) or _is_chosen(call, block, ctx):
         return False
@@ -215,9 +263,8 @@ def _is_seen_loop(
     around = loop if isinstance(loop, cst.For) else ctx.parent(loop)
     if not isinstance(target, cst.Name) or around is None:
         return False
-    uses = [
-        n for n in ctx.inside(block.body) if isinstance(n, cst.Name) and n.value == target.value and n is not target
-    ]
+    places = ctx.inside(block.body if isinstance(loop, cst.For) else around)  # a comprehension has names of its own
+    uses = [n for n in places if isinstance(n, cst.Name) and n.value == target.value and n is not target]
     uses = [use for use in uses if not is_label(use, ctx)]
     if not all(contains(ctx, around, use) for use in uses):
         return False
@@ -248,8 +295,13 @@ def _is_gathered_first(
     return True
 
 
-def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context, is_gathered: bool = False) -> bool:
+def _is_seen_use(
+    use: cst.BaseExpression, block: cst.With, found: Body, ctx: Context, is_gathered: bool = False
+) -> bool:
+    """Whether all that is done with a parameter, or with its gradient, is seen."""
     chain = list(_chain(use, ctx))
+    if found.has_grads and chain and is_attribute(chain[0], "grad"):
+        return _is_seen_gradient(cst.ensure_type(chain[0], cst.Attribute), block, found, ctx)
     names = [link.attr.value for link in chain if isinstance(link, cst.Attribute)]
     if names and names[0] in FACTS | ASKS:
         return not found.is_offloaded or names[0] != "device" or _is_copied(use, ctx)
@@ -258,6 +310,9 @@ def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context, is_g
         is_alone = isinstance(ctx.parent(top), cst.Expr) and enclosing(ctx, top, cst.With) is not None
         found.writes.append((top, use, top.args[0].value))
         return is_alone
+    if _is_changed_by_element(top, names, ctx):
+        found.changes.append(cst.ensure_type(top, cst.Call))
+        return True
     if not {*names} <= READS | COPIES | {"data"} or (not is_gathered and _is_chosen(use, block, ctx)):
         return False
     found.reads.append(use)
@@ -266,7 +321,50 @@ def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context, is_g
     return bool(COPIES & {*names}) or _is_only_looked_at(top, ctx)
 
 
-def _is_copied(use: cst.Name, ctx: Context) -> bool:
+def _is_seen_gradient(grad: cst.Attribute, block: cst.With, found: Body, ctx: Context) -> bool:
+    """The same of a gradient, which every rank has or none; it is no parameter that an evaluation leaves elsewhere."""
+    if _asks_whether_there(grad, ctx):
+        return True
+    chain = list(_chain(grad, ctx))
+    names = [link.attr.value for link in chain if isinstance(link, cst.Attribute)]
+    if names and names[0] in FACTS | ASKS:
+        return True
+    if found.is_offloaded or not {*names} <= READS | COPIES | {"data"}:
+        return False
+    asked = f"{ctx.code(grad)} is not None"
+    if _is_chosen(grad, block, ctx, asked):
+        return False
+    found.reads.append(grad)
+    return bool(COPIES & {*names}) or _is_only_looked_at(chain[-1] if chain else grad, ctx)
+
+
+def _asks_whether_there(grad: cst.CSTNode, ctx: Context) -> bool:
+    """`p.grad is not None`."""
+    test = ctx.parent(grad)
+    return isinstance(test, cst.Comparison) and test.left is grad and ctx.code(test.comparisons[0].comparator) == "None"
+
+
+def _is_changed_by_element(call: cst.CSTNode, names: Sequence[str], ctx: Context) -> bool:
+    """`p.data.mul_(0.5)`, a statement of its own."""
+    methods = [name for name in names if name not in {"data", "detach"}]
+    if len(methods) != 1 or methods[0] not in ELEMENT_BY_ELEMENT or not isinstance(call, cst.Call):
+        return False
+    calls = [call, *(node for node in ctx.inside(call.func) if isinstance(node, cst.Call))]
+    is_alone = isinstance(ctx.parent(call), cst.Expr) and isinstance(call.func, cst.Attribute)
+    return is_alone and all(_is_number(argument.value, ctx) for each in calls for argument in each.args)
+
+
+def _is_number(value: cst.BaseExpression, ctx: Context) -> bool:
+    if isinstance(value, cst.UnaryOperation):
+        return _is_number(value.expression, ctx)
+    if isinstance(value, cst.BinaryOperation):
+        return _is_number(value.left, ctx) and _is_number(value.right, ctx)
+    if isinstance(value, cst.Name):
+        return all(isinstance(origin.node, cst.BaseNumber) for origin in ctx.origins(value))
+    return isinstance(value, cst.BaseNumber)
+
+
+def _is_copied(use: cst.BaseExpression, ctx: Context) -> bool:
     """Whether it stands in what is copied into a parameter: then it is no matter where that lies."""
     calls = (outer for outer in ctx.ancestors(use) if isinstance(outer, cst.Call))
     return any(isinstance(call.func, cst.Attribute) and call.func.attr.value == "copy_" for call in calls)
@@ -287,6 +385,9 @@ def _is_only_looked_at(value: cst.CSTNode, ctx: Context) -> bool:
     holder = ctx.parent(value)
     if isinstance(holder, (cst.BinaryOperation, cst.Comparison, cst.ComparisonTarget)):
         return True
+    if isinstance(holder, (cst.GeneratorExp, cst.ListComp)) and holder.elt is value:
+        total = call_given(holder, ctx)
+        return total is not None and isinstance(total.func, cst.Name) and total.func.value in _SUMS
     call = call_given(value, ctx)
     if call is None:
         return False

@@ -103,13 +103,13 @@ def _always_follows(setting: cst.Call, place: cst.CSTNode, ctx: Context) -> bool
     between = [node for node in ctx.inside(block) if start <= ctx.span(node)[0] < end]
     if any(isinstance(node, cst.Return) and ctx.scope(node) is function for node in between):
         return False
-    return not any(isinstance(node, cst.Call) and _reads(node, ctx, _DEPTH) for node in between)
+    return not any(isinstance(node, cst.Call) and reads_further(node, ctx, _DEPTH) for node in between)
 
 
-def _reads(call: cst.Call, ctx: Context, depth: int) -> bool:
-    """Whether a call reads a state dict, or runs a function that does."""
+def reads_further(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether a call reads or loads a state dict, or runs a function that does."""
     if depends_on_setting(call, ctx):
         return True
     return depth > 0 and any(
-        _reads(inner, where, depth - 1) for where, function in ctx.runs(call) for inner in where.calls(function)
+        reads_further(inner, where, depth - 1) for where, function in ctx.runs(call) for inner in where.calls(function)
     )

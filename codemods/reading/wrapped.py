@@ -11,6 +11,9 @@ from codemods.reading.enclosing import upward
 from codemods.reading.manual import arguments, is_constructor
 from codemods.reading.places import base, bound
 
+_WRAPPERS = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+_AROUND = frozenset({f"{_WRAPPERS}.checkpoint_wrapper", f"{_WRAPPERS}.offload_wrapper", "torch.compile"})
+"""What puts a module around another one, or gives it back."""
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
@@ -26,12 +29,34 @@ def wrapped_place(ctx: Context, call: cst.Call) -> str | None:
     module = wrapped_module(call)
     if module is None:
         return None
-    found = base(module)
+    found = base(_inside(ctx, module))
     for node in ctx.ancestors(module):
         loop = node.for_in if isinstance(node, cst.BaseComp) else node
         if isinstance(loop, (cst.For, cst.CompFor)) and found in set(bound(loop.target)):
             return next(looped_over(loop.iter), None)
     return found
+
+
+def _inside(ctx: Context, module: cst.BaseExpression) -> cst.BaseExpression:
+    """`block` of `checkpoint_wrapper(block)`, which is a part of the same model."""
+    while isinstance(module, cst.Call) and module.args and _puts_around(ctx, module.func):
+        module = module.args[0].value
+    return module
+
+
+def _puts_around(ctx: Context, function: cst.BaseExpression) -> bool:
+    if ctx.dotted(function) is not None:
+        return ctx.dotted(function) in _AROUND
+    made = [(o.file, o.node) for o in ctx.origins(function)] if isinstance(function, cst.Name) else []
+    partials = [(where, node) for where, node in made if isinstance(node, cst.Call) and node.args]
+    return (
+        bool(made)
+        and len(partials) == len(made)
+        and all(
+            where.dotted(node.func) == "functools.partial" and where.dotted(node.args[0].value) in _AROUND
+            for where, node in partials
+        )
+    )
 
 
 def looped_over(iterated: cst.BaseExpression) -> Iterator[str]:

@@ -12,11 +12,29 @@ COPIES = frozenset({"clone", "cpu", "norm", "sum", "mean", "std", "var", "item",
 """What they return is another tensor, or none."""
 
 READS = frozenset({"detach", "float", "double", "half", "bfloat16", "to", "abs", "max", "min", "view", "reshape"})
-READS |= {"flatten", "contiguous", "square", "pow", "isnan", "isfinite", "numpy"}
+READS |= {
+    "flatten",
+    "contiguous",
+    "square",
+    "pow",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "numpy",
+    "sqrt",
+    "neg",
+    "sign",
+    "clamp",
+}
+READS |= {"t", "transpose", "permute", "squeeze", "unsqueeze", "amax", "amin", "median", "trace", "count_nonzero"}
 """What they return may be the same values in another shape."""
 
 IN_PLACE = frozenset({"add_", "mul_", "sub_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_", "fill_"})
+IN_PLACE |= {"clamp_", "clamp_min_", "clamp_max_"}
 """Methods that change a tensor, and only read those that they are given."""
+
+ELEMENT_BY_ELEMENT = frozenset({"add_", "mul_", "sub_", "div_", "zero_", "fill_", "clamp_", "clamp_min_", "clamp_max_"})
+"""Methods that change each element by itself, so that a shard is changed as its part of the whole is."""
 
 ON_CONTAINERS = frozenset({"append", "extend", "keys", "values", "items", "get", "pop", "format", "join"})
 

@@ -19,6 +19,7 @@ from ..pyanalysis.flow import reaching
 from ..pyanalysis.tests_around import leaves
 from .model_kinds import object_of
 from .other_classes import is_asked_for_another
+from .taken_out import model_given
 
 if TYPE_CHECKING:
     from .program_model import FileContext
@@ -35,6 +36,17 @@ def class_test(file: FileContext, node: cst.BaseExpression, names: int = 2) -> f
         return said
     said = _said_around(file, node, same)
     return said if said is not None else class_test(file, same, names - 1)
+
+
+def is_excluded(file: FileContext, node: cst.BaseExpression) -> bool:
+    """Whether tests say that it is no FSDP model of which a function has taken it: `unwrap(model).state_dict()`."""
+    given = model_given(file, node)
+    if given is None:
+        return False
+    said = class_test(file, given)
+    if said is None and isinstance(given, cst.Name):
+        said = _said_around(file, node, given)
+    return said is not None and ModelKind.FSDP not in said
 
 
 def _said_around(file: FileContext, place: cst.CSTNode, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
@@ -273,7 +285,8 @@ def _left_above(
     for statement in takewhile(lambda statement: statement is not inner, statements):
         if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
             for test, met in _parts(statement.test, met=False):
-                if _asked_for(file, test, node) is not None and _is_same(file, test, node):
+                says_something = _asked_for(file, test, node) is not None or _asks_for_model(file, test, node)
+                if says_something and _is_same(file, test, node):
                     yield test, met
 
 

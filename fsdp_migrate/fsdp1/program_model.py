@@ -33,11 +33,12 @@ from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
-from .class_tests import class_test, is_given_to_wrapper
+from .class_tests import class_test, is_excluded, is_given_to_wrapper
 from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
 from .on_purpose import OnPurpose
 from .other_classes import is_of_another_class
+from .own_makers import is_made_by_another
 from .sites import WrapFacts
 from .source import ParsedSource
 
@@ -255,6 +256,7 @@ class FileContext(ParsedSource):
             return frozenset({ModelKind.OTHER})
         origins = [origin for origin in self.origins(node) if not self._is_elsewhere(origin, node)]
         origins = [origin for origin in origins if not self._is_another_self(origin, node)]
+        origins = [origin for origin in origins if not self._is_anothers(origin, node)]
         held = frozenset(kind for origin in origins for kind in kinds_of(origin))
         if ModelKind.UNKNOWN in held and self._is_seen_as_ddps(node, origins):
             held = held - {ModelKind.UNKNOWN} | {ModelKind.OTHER}
@@ -269,6 +271,8 @@ class FileContext(ParsedSource):
         if not is_unsure and not self._facts.may_hand_models(self.tree):
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
+        if held & _MAY_BE_FSDP and tested is None and is_excluded(self, node):
+            return _but_fsdp(held)
         if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
             return _but_fsdp(held)
         return held
@@ -302,6 +306,10 @@ class FileContext(ParsedSource):
             node = node.value
         owner = self._facts.values.objects.class_of_self(self.tree, node)
         return owner is not None and is_of_another_class(self, origin, [Origin(self, owner)])
+
+    def _is_anothers(self, origin: Origin, node: cst.BaseExpression) -> bool:
+        """Whether another class has wrapped it, whose objects take it back themselves."""
+        return kind_of(origin) in {ModelKind.FSDP, ModelKind.DDP} and is_made_by_another(self, origin, node)
 
     def _is_where_nothing_is_wrapped(self, node: cst.BaseExpression) -> bool:
         """Whether a run that comes here makes no FSDP model at all: `if args.zero:` wraps, and this is its `else`."""

@@ -19,6 +19,14 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 RIGHT = [
     """
+    def main(model):
+        for name, child in model.named_children():
+            for i in range(len(child)):
+                child[i] = fully_shard(child[i])
+        fully_shard(model.inp)
+        return fully_shard(model)
+    """,
+    """
     def main(model, args):
         if args.sharded:
             for layer in model.layers:

@@ -486,6 +486,16 @@ SUMMONS = {
             model.blocks[1].up.weight.data.mul_(0.9)
             model.blocks[0].down.weight.copy_(torch.ones_like(model.blocks[0].down.weight))
         """,
+    "to change and read element by element": """
+        with torch.no_grad(), FSDP.summon_full_params(model):
+            model.blocks[1].up.weight.data.mul_(0.9)
+            for p in model.parameters():
+                p.clamp_(-0.25, 0.25)
+        with FSDP.summon_full_params(model, with_grads=True):
+            seen.append([p.grad.norm().item() for p in model.parameters() if p.grad is not None])
+            seen.append([sum(p.pow(2).sum() for p in model.parameters()).sqrt().item()])
+            seen.append(model.out.weight.detach().clone().norm().item())
+        """,
     "to write what is lost": """
         with FSDP.summon_full_params(model, writeback=False), torch.no_grad():
             model.out.bias.fill_(0.25)

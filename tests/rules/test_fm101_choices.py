@@ -2351,3 +2351,50 @@ def test_an_option_that_may_be_another_is_any(edit: tuple[str, str]) -> None:
     text = code(OPTION)
     assert edit[0] in text
     assert rewrite(text.replace(*edit)).support == {"strategy_kwargs"}
+
+
+OF_A_CLASS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+class Strategy(Base):
+    KINDS = {"full": ShardingStrategy.FULL_SHARD, "grad": ShardingStrategy.SHARD_GRAD_OP}
+
+    def setup(self, net):
+        return FSDP(net, sharding_strategy=self.KINDS[self.kind], device_id=torch.cuda.current_device())
+"""
+
+
+def test_table_of_a_class_is_chosen_from_where_it_stands() -> None:
+    text = rewrite(OF_A_CLASS).text
+    assert '    KINDS = {"full": {}, "grad": {"reshard_after_forward": False}}\n' in text
+    assert text.endswith(
+        "        fsdp_kwargs = self.KINDS[self.kind]\n        return fully_shard(net, **fsdp_kwargs)\n"
+    )
+    for more in ("class Other(Strategy):\n    KINDS = {}", "print(Strategy.KINDS)", "setattr(Strategy, 'KINDS', {})"):
+        assert 'KINDS = {"full": ShardingStrategy.FULL_SHARD' in rewrite(f"{OF_A_CLASS}\n\n{more}\n").text
+
+
+MESHES = """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def build(net, args):
+    if args.replicas > 1:
+        mesh = init_device_mesh("cuda", (args.replicas, args.shards), mesh_dim_names=("replicate", "shard"))
+        strategy = ShardingStrategy.HYBRID_SHARD
+    else:
+        mesh = init_device_mesh("cuda", {}
+        strategy = ShardingStrategy.FULL_SHARD
+    return FSDP(net, device_mesh=mesh, sharding_strategy=strategy)
+"""
+
+
+def test_each_branch_makes_the_mesh_that_its_strategy_needs() -> None:
+    text = rewrite(MESHES.format("(args.shards,))")).text
+    assert "strategy" not in text
+    assert text.endswith("    return fully_shard(net, mesh=mesh)\n")
+    other = rewrite(MESHES.format('(args.shards, args.ranks), mesh_dim_names=("shard", "tp"))')).text
+    assert "sharding_mesh(strategy.name, mesh)" in other

@@ -251,3 +251,24 @@ def test_script_beside_it_says_nothing() -> None:
         "test_b.py": moved,
     }
     assert "set_device" not in rewrite_files(files).after["test_a.py"]
+
+
+CHOSEN = [
+    pytest.param("rank if torch.cuda.is_available() else None", "torch.cuda.is_available()", "rank", id="None"),
+    pytest.param(
+        'torch.device("cpu") if args.cpu else torch.device("cuda", rank)',
+        "not args.cpu",
+        'torch.device("cuda", rank)',
+        id="CPU",
+    ),
+    pytest.param("torch.cuda.current_device() if torch.cuda.is_available() else None", "", "", id="the current one"),
+]
+
+
+@pytest.mark.parametrize(("device", "test", "own"), CHOSEN)
+def test_device_of_a_choice_is_set_where_there_is_one(device: str, test: str, own: str) -> None:
+    """`set_device(None)` raises."""
+    wraps = "\n".join(f"    {each} = FSDP({each}, device_id={device})" for each in ("net", "other"))
+    text = rewrite(HEAD.replace("net", "net, other") + wraps + "\n").text
+    line = f"    if {test}:\n        torch.cuda.set_device({own})\n"
+    assert text.count("set_device") == text.count(line) == bool(test)

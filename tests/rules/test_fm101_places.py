@@ -576,7 +576,7 @@ FACTORIES = [
 def test_partial_of_the_class(arguments: str, after: str) -> None:
     head = "from functools import partial\n\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
     result = rewrite(head + BEFORE + f"wrapper = partial(FSDP, {arguments})\nmodel = wrapper(net)\n")
-    after = f"def wrapper(sharded_model):\n    return fully_shard(sharded_model{after})\n\n"
+    after = f"def wrapper(sharded_model):\n    return fully_shard(sharded_model{after})\n\n\n"
     assert f"{after}model = wrapper(net)\n" in result.text
     assert "FSDP" not in result.text
 
@@ -625,6 +625,19 @@ def test_partial_that_needs_more_than_arguments_becomes_a_function(arguments: st
     named = f"def make(rank):\n    wrapper = partial(FSDP, {arguments})\n    return wrapper\n"
     text = rewrite(WITH_BLOCK + BEFORE + named).text
     assert text.endswith(f"def make(rank):\n    def wrapper(model):\n{body}\n    return wrapper\n")
+
+
+def test_partial_that_is_given_more_where_it_is_called() -> None:
+    more = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+    use = f"wrapper = partial(FSDP, use_orig_params=True)\nmodel = wrapper(net, {more})\n"
+    text = rewrite(WITH_BLOCK + BEFORE + use).text
+    assert "        if module is not sharded_model and isinstance(module, Block):\n" in text
+    assert text.endswith("\n\n\nmodel = wrapper(net)\n")
+    text = rewrite(WITH_BLOCK + BEFORE + use + "other = wrapper(model.head)\n").text
+    assert f"model = wrapper(net, {more})\n" in text
+    assert "wrapper = partial(shard_model, use_orig_params=True)\n" in text
+    later = f"    wrapper = partial(FSDP)\n    Block = net.Block\n    return wrapper(net, {more})\n"
+    assert "partial(shard_model" in rewrite(WITH_BLOCK + BEFORE + f"def use(net, Block):\n{later}").text
 
 
 @pytest.mark.parametrize(

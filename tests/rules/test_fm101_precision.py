@@ -777,7 +777,7 @@ def test_what_a_model_holds_is_no_root(call: str, whole: str) -> None:
     """)
     result = rewrite(f"{text}{call}\n{whole}\n")
     is_seen = whole == "net = FSDP(net)"
-    assert ("mp_policy=replace(bf16, cast_forward_inputs=False)" in result.text) == is_seen
+    assert ("replace(bf16, cast_forward_inputs=False)" in result.text) == is_seen
     assert ("shard_model" in result.support) != is_seen
 
 

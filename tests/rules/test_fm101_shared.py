@@ -259,7 +259,7 @@ WHOLE = {
 @pytest.mark.parametrize(("whole", "is_native"), WHOLE.values(), ids=WHOLE)
 def test_the_parts_of_a_model_cast_no_inputs_where_the_whole_is_seen_to_be_wrapped(whole: str, is_native: bool) -> None:
     after = rewrite(HEAD + BY_HAND.format(whole)).text
-    part = "model.blocks[i] = fully_shard(block, mp_policy=replace(bf16, cast_forward_inputs=False))"
+    part = "model.blocks[i] = fully_shard(block, mp_policy=block_mp_policy)"
     assert (part in after, "shard_model" in after) == (is_native, not is_native)
 
 
@@ -309,3 +309,110 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_dict_that_becomes_an_attribute_which_is_read(reader: str) -> None:
     assert "self.shared_kwargs = shared_kwargs" in rewrite(code(KEPT.format(reader))).text
+
+
+LOOPS = [
+    pytest.param(
+        "for i, block in enumerate(model.blocks):\n        model.blocks[i] = FSDP(checkpoint_wrapper(block), **kwargs)",
+        "for i, block in enumerate(model.blocks):\n"
+        "        model.blocks[i] = fully_shard(checkpoint_wrapper(block), mp_policy=block_mp_policy)",
+        id="loop",
+    ),
+    pytest.param(
+        "model.blocks = nn.ModuleList(FSDP(b, **kwargs) for b in model.blocks)",
+        "model.blocks = nn.ModuleList(fully_shard(b, mp_policy=block_mp_policy) for b in model.blocks)",
+        id="generator",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), LOOPS)
+def test_what_no_turn_changes_stands_once_above_the_loop(before: str, after: str) -> None:
+    head = """\
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(model):
+    kwargs = dict(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16), use_orig_params=True)
+    """
+    text = rewrite(
+        f"{head}{before}\n    model.head = FSDP(model.head, **kwargs)\n    return FSDP(model, **kwargs)\n"
+    ).text
+    assert text.endswith(f"""
+def build(model):
+    mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    # Inputs are cast at the root only.
+    block_mp_policy = replace(mp_policy, cast_forward_inputs=False)
+    {after}
+    fully_shard(model.head, mp_policy=block_mp_policy)
+    return fully_shard(model, mp_policy=mp_policy)
+""")
+
+
+MADE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, CPUOffload, ShardingStrategy
+
+
+def settings(args):
+    kwargs = dict(sharding_strategy=ShardingStrategy[args.strategy], use_orig_params=True)
+    if args.offload:
+        kwargs["cpu_offload"] = CPUOffload(offload_params=True)
+    return kwargs
+
+
+def build(net, args):
+    torch.cuda.set_device(args.rank)
+    return FSDP(net, **{})
+"""
+
+
+def test_dict_that_is_made_where_it_is_spread_gets_a_name() -> None:
+    text = rewrite(MADE.format("settings(args)")).text
+    assert '    fsdp_kwargs = settings(args)\n    strategy = fsdp_kwargs["sharding_strategy"]\n' in text
+    assert "shard_model" not in text
+    assert "shard_model(net, **{**settings(args)})" in rewrite(MADE.format("{**settings(args)}")).text
+
+
+RECURSIVE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def wrap_blocks(module, cls, **kwargs):
+    for name, child in module.named_children():
+        wrap_blocks(child, cls, **kwargs)
+        if isinstance(child, cls):
+            setattr(module, name, FSDP(child, **kwargs))
+
+
+def build(model, cls):
+    mp = MixedPrecision(param_dtype=torch.bfloat16)
+    wrap_blocks(model, cls, mixed_precision=mp, use_orig_params=True)
+    {}FSDP({}, mixed_precision=mp, use_orig_params=True)
+"""
+
+
+def test_a_function_that_calls_itself_with_its_arguments_wraps_parts() -> None:
+    text = rewrite(RECURSIVE.format("return ", "model")).text
+    assert text.endswith("""
+def wrap_blocks(module, cls, **kwargs):
+    mp_policy = kwargs["mixed_precision"]
+    # Inputs are cast at the root only.
+    block_mp_policy = replace(mp_policy, cast_forward_inputs=False)
+    for name, child in module.named_children():
+        wrap_blocks(child, cls, **kwargs)
+        if isinstance(child, cls):
+            setattr(module, name, fully_shard(child, mp_policy=block_mp_policy))
+
+
+def build(model, cls):
+    mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    wrap_blocks(model, cls, mixed_precision=mp, use_orig_params=True)
+    return fully_shard(model, mp_policy=mp)
+""")
+    assert "shard_model" in rewrite(RECURSIVE.format("return ", "model.other")).text
+    assert "shard_model" in rewrite(RECURSIVE.format("if cls:\n        return ", "model")).text

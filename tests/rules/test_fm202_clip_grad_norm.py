@@ -195,6 +195,12 @@ def test_parameter_called_torch() -> None:
     assert "    fsdp2_torch.nn.utils.clip_grad_norm_(model.parameters(), torch)\n" in result.text
 
 
+def test_branches_that_call_it_by_another_name_come_to_the_same() -> None:
+    text = "from torch import nn\n" + HEAD + "    if isinstance(model, FSDP):\n        model.clip_grad_norm_(1.0)\n"
+    text += "    else:\n        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    assert rewrite(text).text.endswith("(net)\n    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+
+
 UNSEEN = {
     "model.clip_grad_norm_(1.0)": (
         '    if hasattr(model, "clip_grad_norm_"):\n'
@@ -769,6 +775,16 @@ def test_local_clipping_where_no_wrapped_model_comes(wrapped: str, asked: str, b
     assert "FM206" not in {rule for rule, _, _ in result.summary}
     reached = rewrite(f"{text}    if {asked}:\n        {second}\n    else:\n        {first}\n")
     assert "FM206" in {rule for rule, _, _ in reached.summary}
+
+
+@pytest.mark.parametrize("asked", ['hasattr(model, "clip_grad_norm_")', "isinstance(model, FSDP)"])
+def test_local_clipping_below_a_test_that_leaves(asked: str) -> None:
+    """`.full_tensor()`, which a plain tensor lacks, is no part of what runs for DDP."""
+    text = f"def clip(model):\n    if {asked}:\n        return model.clip_grad_norm_(1.0)\n"
+    local = "    return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    result = rewrite(f"{HEAD}    return clip(model)\n\n\n{text}{local}")
+    assert result.text.endswith(local)
+    assert "FM206" not in {rule for rule, _, _ in result.summary}
 
 
 @pytest.mark.parametrize("asked", ["world == 2", "world > 0", "world < 3", "other == 1"])

@@ -98,6 +98,12 @@ READS = [
         "y = [float(p.norm()) for p in model.parameters()]",
         "y = [float(p.full_tensor().norm()) for p in model.parameters()]",
     ),
+    ("y = model.net.weight.data.norm()", "y = model.net.weight.full_tensor().data.norm()"),
+    (
+        "y, z = [sum(p.square().sum() for p in model.parameters()).sqrt()], [p.mean() for p in model.parameters()]",
+        "y, z = (\n        [sum(p.full_tensor().square().sum() for p in model.parameters()).sqrt()],\n"
+        "        [p.full_tensor().mean() for p in model.parameters()],\n    )",
+    ),
     (
         "return model.state_dict()",
         "return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
@@ -144,7 +150,8 @@ def test_what_is_written_becomes_each_ranks_shard() -> None:
 
 
 LOOKED_INTO = [
-    pytest.param("for p in model.parameters():\n        p.mul_(2)", id="in place"),
+    pytest.param("for p in model.parameters():\n        p.mul_(x)", id="in place, by what may be a tensor"),
+    pytest.param("for p in model.parameters():\n        p.lerp_(1, 0.5)", id="in place, by two"),
     pytest.param("for p in model.parameters():\n        p.view(-1).zero_()", id="in place, of a view"),
     pytest.param("for p in model.parameters():\n        p.data = x", id="another tensor"),
     pytest.param("for p in model.parameters():\n        p[0] = x", id="a part"),
@@ -158,7 +165,7 @@ LOOKED_INTO = [
         "for p, q in zip(list(model.parameters()), x):\n        torch.testing.assert_close(p, q)", id="in a pair"
     ),
     pytest.param("for m in model.modules():\n        print(m.weight)", id="of the modules"),
-    pytest.param("y = model.weight.norm()", id="attribute"),
+    pytest.param("y = model.table.norm()", id="attribute"),
 ]
 
 
@@ -187,6 +194,31 @@ def test_what_is_not_seen_through_stays_in_a_context(body: str) -> None:
     assert "    with summon_full_params(model):\n" in result.text
 
 
+CHANGED = ["for p in model.parameters():\n        p.mul_(0.5)", "model.net.weight.data.clamp_(-1, 2 ** -1)"]
+
+
+@pytest.mark.parametrize("body", CHANGED)
+def test_what_changes_each_element_by_itself_changes_the_shards(body: str) -> None:
+    block = f"    with FSDP.summon_full_params(model):\n        {body.replace(chr(10), chr(10) + '    ')}\n"
+    assert rewrite(HEAD + block).text.endswith(f"    model = fully_shard(net)\n    {body}\n")
+    assert "full_params" in rewrite(HEAD + block.replace("(model)", "(model, writeback=False)")).support
+
+
+def test_gradients_are_gathered_where_they_are_read() -> None:
+    loop = "for p in model.parameters():\n{0}    if p.grad is not None:\n{0}        x.append({1}.norm().item())\n"
+    text = f"    with FSDP.summon_full_params(model, with_grads=True):\n        {loop.format(' ' * 8, 'p.grad')}"
+    assert rewrite(HEAD + text).text.endswith(f"    {loop.format(' ' * 4, 'p.grad.full_tensor()')}")
+
+
+def test_what_is_entered_beside_it_stays() -> None:
+    text = HEAD_OF_TORCH + "    with torch.no_grad(), FSDP.summon_full_params(model, writeback=False):\n"
+    result = rewrite(text + "        for p in model.parameters():\n            if x:\n                y = p.norm()\n")
+    body = "    model.reshard()\n    with torch.no_grad():\n        for p in model.parameters():\n"
+    assert result.text.endswith(
+        f"{body}            whole = full_tensor(p)\n            if x:\n                y = whole.norm()\n"
+    )
+
+
 OFFLOADED = [
     ("y[n] = p.detach().clone().float().cpu()", "y[n] = p.full_tensor().detach().clone().float().cpu()"),
     ("y[n] = p.norm().cpu()", "y[n] = p.full_tensor().cpu().norm().cpu()"),
@@ -203,7 +235,7 @@ def test_what_is_read_on_the_cpu_is_read_there(read: str, after: str) -> None:
     assert "summon_full_params" in rewrite(HEAD + text.format(loop, f"{read}; y[n].to(p.device)")).support
 
 
-@pytest.mark.parametrize("options", ["rank0_only=True", "recurse=False", "with_grads=True"])
+@pytest.mark.parametrize("options", ["rank0_only=True", "recurse=False"])
 def test_options_that_ask_for_more_stay_in_a_context(options: str) -> None:
     text = f"    with FSDP.summon_full_params(model, {options}):\n        y = [p.norm() for p in model.parameters()]\n"
     assert f"    with summon_full_params(model, {options}):\n" in rewrite(HEAD + text).text

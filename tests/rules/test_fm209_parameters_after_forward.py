@@ -253,7 +253,7 @@ def test_average_that_an_object_keeps(update: str) -> None:
 
 NOT_AVERAGED = [
     "    reshard_fsdp(model)\n    for p in model.parameters():\n        p.zero_()  # no_grad\n",
-    "    with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.zero_() # no_grad\n",
+    "    with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.mul_(xs)#no_grad\n",
     "    with FSDP.summon_full_params(model), torch.no_grad():\n        model.score(xs)\n"
     "        return dict(model.named_parameters())\n",
     "    for p in model.parameters():\n        p.requires_grad_(False)\n    # no_grad\n",

@@ -1230,3 +1230,31 @@ def test_what_one_rank_reads_meets_no_kind() -> None:
         "    return get_model_state_dict(model)\n"
         in check_marked(text, "FM304", Level.MANUAL, "on one rank alone").text
     )
+
+
+OWN_CONTEXT = """\
+from contextlib import contextmanager
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+@contextmanager
+def sharded(model):
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        yield {given}
+
+
+def save(net, write):
+    model = FSDP(net)
+    with sharded(model) as state:
+        write({written})
+"""
+
+
+def test_context_of_the_programs_own_sets_the_kind_for_what_it_yields_to() -> None:
+    """It is no full state dict that is read in it."""
+    text = rewrite(OWN_CONTEXT.format(given="model", written="model.state_dict()")).text
+    assert "    with state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n" in text
+    assert "write(model_state_dict(model))" in text
+    text = rewrite(OWN_CONTEXT.format(given="model.state_dict()", written="state")).text
+    assert "    yield get_model_state_dict(model)\n" in text

@@ -365,3 +365,37 @@ def test_what_a_registry_makes_may_hold_wrapped_parts() -> None:
     assert "if isinstance(self.model, nn.Module): set_model_state_dict(" in " ".join(after.split())
     assert "self.scheduler.load_state_dict(state" in after
     assert "self.scheduler.state_dict()" in after
+
+
+UNWRAP = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def unwrap(model):
+    {taken}
+
+
+def save(model):
+    if isinstance(model, FSDP):
+        return None
+    {state}
+
+
+def run(net, sharded):
+    save(FSDP(net) if sharded else DDP(net))
+"""
+TAKEN = [
+    pytest.param("return model.module if isinstance(model, (DDP, FSDP)) else model", True, id="choice"),
+    pytest.param("while hasattr(model, 'module'):\n        model = model.module\n    return model", True, id="loop"),
+    pytest.param("model = FSDP(model.net)\n    return model", False, id="something else"),
+]
+
+
+@pytest.mark.parametrize(("taken", "is_seen"), TAKEN)
+@pytest.mark.parametrize(
+    "state", ["return unwrap(model).state_dict()", "raw = unwrap(model)\n    return raw.state_dict()"]
+)
+def test_what_is_taken_out_of_another_model_is_none_of_fsdps(taken: str, is_seen: bool, state: str) -> None:
+    text = rewrite(UNWRAP.format(taken=taken, state=state)).text
+    assert (state in text) == is_seen

@@ -580,3 +580,76 @@ def test_without_what_torch_has_there_is_no_fsdp_model() -> None:
         "    AVAILABLE = False\n",
     )
     assert '{"model": model.state_dict()}' not in rewrite(other).text
+
+
+BEHIND_ONE_NAME = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Ddp:
+    def setup(self, net):
+        return DDP(net)
+
+    def state(self, model):
+        return model.module.state_dict()
+
+
+class Fsdp:
+    def setup(self, net):
+        return FSDP(net)
+
+    def state(self, model):
+        return model.state_dict()
+
+
+def run(net, name):
+    strategy = {{"ddp": Ddp, "fsdp": Fsdp}}[name]()
+    model = strategy.setup(net)
+    {}
+    return strategy.state(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "is_apart"), [("print(model)", True), ("strategy = Ddp()", False), ("model = FSDP(net)", False)]
+)
+def test_what_an_object_makes_comes_back_to_an_object_of_its_class(between: str, is_apart: bool) -> None:
+    text = rewrite(BEHIND_ONE_NAME.format(between)).text
+    assert ("        return model.module.state_dict()\n" in text) == is_apart
+
+
+OVERRIDDEN = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = self.wrap(net)
+
+    def wrap(self, net):
+        return net
+
+    def state(self):
+        return self.model.state_dict()
+
+
+class Sharded(Trainer):
+    def wrap(self, net):
+        return FSDP(net)
+
+    {}
+"""
+OWN = [
+    ("def state(self):\n        return None", True),
+    ("def state(self):\n        return super().state()", False),
+    ("def state(self):\n        return None\n\n    def base(self):\n        return super().state()", False),
+    ("def other(self):\n        return None", False),
+    ("def state(self):\n        return None\n\n\nplain = Trainer(Sharded.wrap(None, net))", False),
+]
+
+
+@pytest.mark.parametrize(("own", "is_apart"), OWN)
+def test_what_a_class_wraps_for_itself_comes_to_no_method_that_it_overrides(own: str, is_apart: bool) -> None:
+    text = rewrite(OVERRIDDEN.format(own)).text
+    assert ("        return self.model.state_dict()\n" in text) == is_apart

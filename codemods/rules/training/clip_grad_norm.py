@@ -118,6 +118,17 @@ def _put_in(got: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
     return None
 
 
+def _named_beside(call: cst.Call, ctx: PlannedContext) -> str:
+    """What the function around calls torch's own by, elsewhere in it: then two branches may come to the same."""
+    for other in ctx.calls(ctx.scope(call)):
+        named = other.func
+        while isinstance(named, cst.Attribute):
+            named = named.value
+        if ctx.dotted(other.func) == f"torch.nn.utils.{_FUNCTION}" and isinstance(named, cst.Name):
+            return ctx.code(other.func) if ctx.same_meaning(other.func, call) else ""
+    return ""
+
+
 def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[ModelKind], ctx: PlannedContext) -> Fix:
     call, text = ctx.parent(method), ctx.code(model)
     if ModelKind.FSDP not in held and not _is_called_as_fsdp1s(call, ctx):
@@ -138,20 +149,20 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
         item = ctx.named(Import("torch"), call)
         function = f"{item.local}.nn.utils.{_FUNCTION}"
         suffix, what = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()", function
+        function = _named_beside(call, ctx) or function
     arguments = f",{gap or ' '}{ctx.quote_text(first, end - 1)}" if given else ""
     parameters = f"{'' if by_class else gap}{ctx.quote(model)}.parameters()"
-    message = f"{_FUNCTION} becomes {what}"
+    message, imports = f"{_FUNCTION} becomes {what}", [item] if support or function == what else []
     if ModelKind.FSDP not in held:
         changed = _but_for_others(model, call, f"{function}({parameters}{arguments}){suffix}", ctx)
         message = f"{message}, for an FSDP model: what `{text}` is, is not seen, and another's own method stays"
-        return Fix([Edit(start, end, changed)], [finding(CODE, Level.REVIEW, ctx, method, message)], [item])
+        return Fix([Edit(start, end, changed)], [finding(CODE, Level.REVIEW, ctx, method, message)], imports)
     edits = [Edit(start, end, f"{function}({parameters}{arguments}){suffix}")]
-    imports = [item]
     if clips_after_forward(call, model, ctx):
         lines, needed = reshards(ctx, [model], call)
         edits.append(insertion(ctx, call, lines))
         stale = finding(CODE, Level.MANUAL, ctx, method, f"{message}; {STALE}", STALE_HINT)
-        return Fix(edits, [stale], [item, *needed])
+        return Fix(edits, [stale], [*imports, *needed])
     if ignores_parameters(ctx, model, ctx.plan):
         level = Level.REVIEW if ignores_only_frozen(ctx, model) else Level.MANUAL
         ignored = finding(CODE, level, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)

@@ -82,6 +82,7 @@ from codemods.api import (
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import extra_indent, replace_head
+from codemods.reading.call_layout import line_above
 from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
 from codemods.reading.forwards import trains_before
@@ -176,29 +177,30 @@ def _without(block: cst.With, body: Body, name: Reference, ctx: PlannedContext) 
     """The body alone: parameters are gathered where they are read, and written as this rank's shard."""
     message = f"{_METHOD} goes: its body gathers what it reads"
     findings = [finding(CODE, Level.REWRITTEN, ctx, name, message)]
-    if ctx.parent(name) is not block.items[0].item:
+    if ctx.parent(name) is not next(item.item for item in block.items if item.item not in body.beside):
         return Fix(findings=findings)  # the first context of the block takes all of it away
     imports, gathers = [], ctx.named(Import(SUPPORT, "full_tensor"), name)
     writes = ctx.named(Import(SUPPORT, "write_shard"), name)
     # An evaluation leaves copies in the model, in the precision of its forward.
-    stale = [each for each in body.models if _may_be_copies(each, name, ctx)] if body.reads or body.writes else []
+    is_used = body.reads or body.writes or body.changes
+    stale = [each for each in body.models if _may_be_copies(each, name, ctx)] if is_used else []
     is_sharded = not stale and all(_are_sharded(model, ctx) for model in body.models)
     lines, needed = reshards(ctx, stale, name)
-    edits = replace_head(ctx, block, _lines(lines, block, ctx))
+    edits = _beside_alone(block, body, lines, ctx) or replace_head(ctx, block, _lines(lines, block, ctx))
     first = {read: loop for loop, (_, reads) in body.gathered.items() for read in reads}
     for loop, (taken, reads) in body.gathered.items():
         whole = "whole" if "whole" not in names_around(ctx, loop) else f"whole_{taken.value}"
         gathered = f"{taken.value}.full_tensor()" if is_sharded else f"{gathers.local}({taken.value})"
         imports += [] if is_sharded else [gathers]
         cpu = ".cpu()" if body.is_offloaded and reads & body.to_cpu else ""
-        edits.append(_at_top(loop, f"{whole} = {gathered}{cpu}", block, ctx))
+        edits.append(_at_top(loop, f"{whole} = {gathered}{cpu}", None if body.beside else block, ctx))
         edits += [Edit(*ctx.bare_span(read), whole) for read in reads]
     for read in body.reads:
         if read in first:
             continue
         start, end = ctx.bare_span(read)
         cpu = ".cpu()" if body.is_offloaded and read in body.to_cpu else ""
-        if is_sharded and (isinstance(read, cst.Name) or last_name(read) in _PARAMETERS):
+        if is_sharded and (isinstance(read, cst.Name) or last_name(read) in {*_PARAMETERS, "grad"}):
             edits.append(Edit(end, end, f".full_tensor(){cpu}"))
         else:
             edits += [Edit(start, start, f"{gathers.local}("), Edit(end, end, f"){cpu}")]
@@ -209,12 +211,22 @@ def _without(block: cst.With, body: Body, name: Reference, ctx: PlannedContext) 
     return Fix(edits, findings, list(dict.fromkeys([*imports, *needed])))
 
 
-def _at_top(loop: cst.For, line: str, block: cst.With, ctx: Context) -> Edit:
-    """A new first line of a loop, whose block comes one level out."""
+def _beside_alone(block: cst.With, body: Body, lines: list[str], ctx: PlannedContext) -> list[Edit]:
+    """What else the block enters stays, where there is anything."""
+    if not body.beside:
+        return []
+    start, end = ctx.span(block.items[0].item)[0], ctx.span(block.items[-1].item)[1]
+    above = [line_above(ctx, block, *lines)] if lines else []
+    return [*above, Edit(start, end, ", ".join(map(ctx.quote, body.beside)))]
+
+
+def _at_top(loop: cst.For, line: str, block: cst.With | None, ctx: Context) -> Edit:
+    """A new first line of a loop, whose block comes one level out where it goes."""
     first = cst.ensure_type(loop.body, cst.IndentedBlock).body[0]
     start = ctx.span(first)[0]
     indent = ctx.text[ctx.whole_lines(first)[0] : start]
-    return Edit(start, start, f"{line}{ctx.newline}{indent[extra_indent(ctx, block) :]}")
+    gone = extra_indent(ctx, block) if block is not None else 0
+    return Edit(start, start, f"{line}{ctx.newline}{indent[gone:]}")
 
 
 def _may_be_copies(model: cst.BaseExpression, name: cst.CSTNode, ctx: Context) -> bool:

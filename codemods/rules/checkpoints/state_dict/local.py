@@ -11,6 +11,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import quoted_argument
 from codemods.reading.state_dict_setting import depends_on_setting
+from codemods.reading.usual_setting import reads_further
 from codemods.tables.state_dicts import CONTEXT
 
 from .calls import PREFIX
@@ -44,7 +45,23 @@ def block_of(call: cst.Call, ctx: Context) -> cst.With:
         raise NotStatic("it is not entered by a `with` of its own")
     if len(block.items) != 1 or block.items[0].asname is not None:
         raise NotStatic("it shares its `with`")
+    if _runs_more(block, ctx):
+        raise NotStatic("it is around what its function yields to")
     return block
+
+
+def _runs_more(block: cst.With, ctx: Context) -> bool:
+    """Whether a context of the program's own, `with whole(model):`, yields in it to code that reads a state dict."""
+    if not any(isinstance(node, cst.Yield) and ctx.scope(node) is ctx.scope(block) for node in ctx.inside(block.body)):
+        return False
+    for where, call in ctx.callers(block):
+        item = where.parent(call)
+        around = where.parent(item) if isinstance(item, cst.WithItem) else None
+        if not isinstance(around, cst.With):
+            return True
+        if any(isinstance(node, cst.Call) and reads_further(node, where) for node in where.inside(around.body)):
+            return True
+    return False
 
 
 def _by_rank(call: cst.Call, ctx: PlannedContext) -> Fix:

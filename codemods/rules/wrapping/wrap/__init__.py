@@ -83,6 +83,7 @@ from codemods.reading.wrapped import same_unit_inside, wrapped_module
 from codemods.tables.arguments import DROPPED, FORMER, POSITIONS
 from codemods.tables.versions import exists
 
+from .above_loop import edits_above, hoist
 from .as_function import function_edit
 from .draft import Draft
 from .emit import edits, is_put_back, is_repeatable, place_of, root_call
@@ -245,6 +246,7 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
         written = edits(made, place_of(ctx, call))
     else:
         written = [Edit(*ctx.bare_span(call), root_call(made))]
+    written += edits_above(made, ctx)
     written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made, ctx.plan))]
     written += [edit for where, edit in made.edits if where.path == ctx.path]
     fixed = of_fixed_parameters(made, written, ctx.plan)
@@ -269,6 +271,7 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     if context is not None:
         _look_at_context(context, call, ctx)
     made = draft(ctx, call, asked=asked, left=left)
+    hoist(made)
     if not _needs_place(made, ctx, call):
         return made
     place = place_of(ctx, call)
@@ -277,6 +280,7 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     is_free = place.target and not place.annotated and not _reads(place.target, call, ctx)
     model = place.target if is_free else made.fresh("model", "sharded_model")
     again = draft(ctx, call, model, asked, left)
+    hoist(again)
     again.before.insert(0, f"{model} = {ctx.quote(made.module)}")
     return again
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic
+from codemods.reading.call_layout import argument_removal
 from codemods.reading.enclosing import enclosing
+from codemods.reading.manual import argument_name
+from codemods.tables.arguments import POSITIONS
 
 from .draft import Draft
 from .emit import body_of_function, joined_lines, line_indent
@@ -40,6 +43,28 @@ def _name(statement: cst.CSTNode | None, call: cst.Call) -> str | None:
     return None
 
 
+def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
+    """What the one call of a partial gives besides the model: it moves into the function, and the call is without it.
+
+    Raises NotStatic where several calls are made of which one gives more, or where it would mean something else there.
+    """
+    ctx, factory = made.file, made.call
+    calls = dict.fromkeys((where, call) for name in POSITIONS[1:] for where, call in ctx.passing(name))
+    given = [each for each in calls if any(origin.node is factory for origin in each[0].origins(each[1].func))]
+    if not given:
+        return {}
+    (where, call), others = given[0], given[1:]
+    line = enclosing(ctx, factory, cst.SimpleStatementLine)
+    is_alone = where.path == ctx.path and not others and line is not None and ctx.uses(line.body[0]) == [call.func]
+    later = [argument for argument in call.args[1:] if argument.keyword is not None]
+    if not is_alone or len(later) != len(call.args) - 1 or call.args[0].keyword is not None:
+        raise NotStatic("the constructor is passed on as a value, and given more arguments where it is called")
+    if not all(ctx.same_meaning(argument.value, factory) for argument in later):
+        raise NotStatic("the constructor is passed on as a value, and given what is not known before it is called")
+    made.edits += [(ctx, edit) for argument in later for edit in argument_removal(ctx, call, argument, later)]
+    return {argument_name(argument): argument.value for argument in later}
+
+
 def function_edit(made: Draft) -> Edit:
     """`def wrapper(model): …` in the place of the statement."""
     ctx = made.file
@@ -51,12 +76,17 @@ def function_edit(made: Draft) -> Edit:
     lines = [f"def {name}({made.model}):", *(f"    {each}" for each in body_of_function(made, indent))]
     start, end = ctx.span(line.body[0])
     first, last = ctx.whole_lines(line)
-    if not ctx.text[:first].endswith(("\n" + ctx.newline, ":" + ctx.newline)) and first:
-        lines.insert(0, "")
+    above, below = ctx.text[:first], ctx.text[last:]
+    wanted = 2 if isinstance(ctx.scope(made.call), cst.Module) else 1
+    if above and not above.endswith(":" + ctx.newline):
+        lines[:0] = [""] * (wanted - _blank_lines(above[::-1], ctx) + 1)
     if not held:
         lines += ["", f"return {name}"]
-    elif ctx.text[last:].strip() and not ctx.text[last:].startswith(ctx.newline):
-        lines.append("")
-    if isinstance(ctx.scope(made.call), cst.Module):
-        lines = ["", *lines] if lines[0] == "" else lines
+    elif below.strip():
+        lines += [""] * (wanted - _blank_lines(below, ctx))
     return Edit(start, end, joined_lines(lines, indent, ctx))
+
+
+def _blank_lines(text: str, ctx: Context) -> int:
+    """How many line ends a text begins with, read in either direction."""
+    return (len(text) - len(text.lstrip("\r\n"))) // len(ctx.newline)

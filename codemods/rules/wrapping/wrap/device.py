@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from textwrap import indent
 
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.accelerators import names_another
 from codemods.reading.current_device import WORDS, device_calls, is_set_elsewhere
+from codemods.reading.negation import negated
 
 from .draft import Draft, Entry
 from .ranks import is_any_accelerator
@@ -22,11 +24,33 @@ _RANK = re.compile(r"(?:\w+\.)*(?:(?:local_|global_)?rank|gpu|gpu_id|device_id)"
 
 def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
     """`device_id`: FSDP2 moves each unit to the current device, so that device must have been set."""
-    is_variable = isinstance(value, (cst.Name, cst.Attribute))
-    _set(draft.file.origins(value), draft.file.quote(value), is_variable, draft)
+    ctx = draft.file
+    if isinstance(value, cst.IfExp) and (found := _gpu_side(value, ctx)) is not None:
+        _set_under(*found, draft)
+        draft.device = ctx.quote(value)
+        return
+    _set(ctx.origins(value), ctx.quote(value), isinstance(value, (cst.Name, cst.Attribute)), draft)
 
 
-def _set(origins: Sequence[Origin], text: str, is_variable: bool, draft: Draft) -> None:
+def _gpu_side(value: cst.IfExp, ctx: Context) -> tuple[cst.BaseExpression, str] | None:
+    """Of a choice between a GPU and none, `rank if torch.cuda.is_available() else None`: the GPU, and when it is."""
+    yes, no = (all(o.is_none or is_cpu(o) for o in ctx.origins(side)) for side in (value.body, value.orelse))
+    if yes == no:
+        return None
+    return (value.body, ctx.quote(value.test)) if no else (value.orelse, negated(value.test, ctx))
+
+
+def _set_under(device: cst.BaseExpression, test: str, draft: Draft) -> None:
+    """Set a device where there is one; what kind it is is not known of a run without."""
+    lines, known = len(draft.before), (draft.device_type, draft.any_device)
+    is_variable = isinstance(device, (cst.Name, cst.Attribute))
+    _set(draft.file.origins(device), draft.file.quote(device), is_variable, draft, is_there=True)
+    draft.device_type, draft.any_device = known
+    draft.before[lines:] = [f"if {test}:\n" + indent(text, "    ") for text in draft.before[lines:]]
+
+
+def _set(origins: Sequence[Origin], text: str, is_variable: bool, draft: Draft, *, is_there: bool = False) -> None:
+    """Set the device; `is_there` says that it is asked around whether there is a GPU."""
     if all(origin.is_none for origin in origins):
         return
     if all(is_cpu(origin) for origin in origins):
@@ -42,6 +66,10 @@ def _set(origins: Sequence[Origin], text: str, is_variable: bool, draft: Draft) 
     torch = draft.imported("torch")
     if is_any_accelerator(draft):
         draft.before.append(f"{torch}.get_device_module({draft.any_device}).set_device({text})")
+    elif is_there:
+        draft.before.append(f"{torch}.cuda.set_device({text})")
+    elif is_variable and any(origin.is_none for origin in origins):
+        draft.before.append(f"if {text} is not None:\n    {torch}.cuda.set_device({text})")
     elif any(_may_be_cpu(origin) for origin in origins):
         draft.before.append(f"if {torch}.cuda.is_available():\n    {torch}.cuda.set_device({text})")
     else:

@@ -117,6 +117,8 @@ class Draft:
     """The names of the arguments that may be something else than None."""
     before: list[str] = field(default_factory=list)
     """Statements before sharding, each possibly of several lines, indented by four spaces within."""
+    above: list[tuple[cst.CSTNode, str]] = field(default_factory=list)
+    """Those that stand above the statement around the call that may run it more than once, and that statement."""
     after: list[str] = field(default_factory=list)
     """Statements behind the root's `fully_shard`."""
     common_kwargs: dict[str, str] = field(default_factory=dict)

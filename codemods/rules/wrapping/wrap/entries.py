@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.choices import Place, readers
 from codemods.reading.chosen_class import takes_alone
+from codemods.reading.enclosing import names_around
 from codemods.reading.places import bound
 from codemods.reading.shapes import key_of
 from codemods.reading.words import last_name
@@ -17,17 +18,23 @@ from .draft import Entry
 from .handed_dict import Way, way_of
 from .spread import Spread, unseen
 
+_NAMES = ("fsdp_kwargs", "shard_kwargs", "wrap_kwargs", "made_kwargs")
+"""What a dict is called that had no name."""
+
 _Values = dict[str, list[tuple[Context, cst.BaseExpression]]]
 
 
-def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Spread:
-    """An entry for each key that the program puts into the dict. Raises NotStatic where a key may be any."""
+def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute | cst.Call) -> Spread:
+    """An entry for each key that the program puts into the dict. Raises NotStatic where a key may be any.
+
+    One that a call in the place of a name makes gets a name.
+    """
     origins = ctx.origins(value)
     displays = [(origin.file, origin.node) for origin in origins if isinstance(origin.node, cst.BaseExpression)]
     if not displays or len(displays) < len(origins):
         raise unseen(ctx, value)
     way = way_of(ctx, call, value)
-    names = {last_name(value), *way.names}
+    names = {*way.names} if isinstance(value, cst.Call) else {last_name(value), *way.names}
     values: _Values = {}
     always: set[str] | None = None
     for where, display in displays:
@@ -44,14 +51,17 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
     is_everywhere = way.is_attribute or any(isinstance(scope, cst.Module) for _, scope in scopes)
     if is_everywhere and _is_passed_anywhere(ctx, names, way):
         raise unseen(ctx, value)
-    is_local = isinstance(value, cst.Name) and not way.is_attribute
+    is_local = not isinstance(value, cst.Attribute) and not way.is_attribute
     is_local = is_local and all(isinstance(scope, cst.FunctionDef) for _, scope in scopes)
     for where, statements in _reach(ctx, scopes if is_local else (), names):
         for name in names:
             for key, node in _stored(where, statements, name, ctx, value):
                 values.setdefault(key, []).append((where, node))
-    result = Spread()
-    text, read = ctx.quote(value), keys_read(ctx, value, displays, names)
+    result, text, read = Spread(), ctx.quote(value), keys_read(ctx, value, displays, names)
+    if isinstance(value, cst.Call):
+        taken_names = names_around(ctx, call)
+        result.made_by, text = text, next(name for name in _NAMES if name not in taken_names)
+        result.name = text
     for key, made in values.items():
         found_at = tuple(origin for where, node in made for origin in where.origins(node))
         result.keeps.update(origin.node for origin in found_at if origin.node is not None and not origin.is_none)
@@ -78,10 +88,16 @@ def _reach(
 
 
 def _is_handed_over(
-    ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute, where: Context, display: cst.BaseExpression
+    ctx: Context,
+    call: cst.Call,
+    value: cst.Name | cst.Attribute | cst.Call,
+    where: Context,
+    display: cst.BaseExpression,
 ) -> bool:
     """Whether the dict comes straight from where it is made: by the same name, or from the function that makes it."""
     home = where.scope(display)
+    if isinstance(value, cst.Call):
+        return any(function is home for _, function in ctx.runs(value))
     if isinstance(value, cst.Attribute):
         return value.attr.value in _assigned_to(where, display)
     if home is ctx.scope(call):
@@ -199,13 +215,15 @@ def _is_called(node: cst.BaseExpression, name: str) -> bool:
 
 
 def keys_read(
-    ctx: Context, value: cst.Name | cst.Attribute, displays: Collection[Place], names: Collection[str]
+    ctx: Context, value: cst.Name | cst.Attribute | cst.Call, displays: Collection[Place], names: Collection[str]
 ) -> frozenset[str] | None:
     """The keys whose values something else takes than a constructor call; None where that may be any.
 
     `displays` is where the dict is made, `names` what it is called on its way.
     """
-    if isinstance(value, cst.Name) and all(isinstance(where.scope(node), cst.FunctionDef) for where, node in displays):
+    if not isinstance(value, cst.Attribute) and all(
+        isinstance(where.scope(node), cst.FunctionDef) for where, node in displays
+    ):
         uses: list[Place] = []
         for where, display in displays:
             found = readers(where, display, value)

@@ -24,7 +24,7 @@ from .groups import from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_for_hybrids
 from .in_place import is_before_group
 from .mesh_of_branch import put_into_dict
-from .mesh_shape import dimensions, is_by_shape, is_of_hybrids
+from .mesh_shape import dimensions, is_by_shape, is_made_beside_each, is_of_hybrids
 from .own_meshes import NAMES, make
 from .placement import distributed
 from .ranks import CUDA, Ranks, another_type, device_type, ranks_of
@@ -191,7 +191,8 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
 
 def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh whose dimensions only run time knows, if there is one."""
-    if (strategy.names <= HYBRID or is_by_shape(ranks, strategy)) and not ranks.may_be_none:
+    is_as_needed = strategy.names <= HYBRID or is_by_shape(ranks, strategy)
+    if (is_as_needed or is_made_beside_each(ranks, strategy, draft)) and not ranks.may_be_none:
         draft.mesh, draft.group = ranks.held(draft, "mesh", "fsdp_mesh"), None
         return draft.mesh
     seen = [origin for origin in ranks.origins if not origin.is_none]

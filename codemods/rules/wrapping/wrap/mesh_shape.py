@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, Origin
 from codemods.reading.choices import Option
-from codemods.reading.enclosing import upward
+from codemods.reading.enclosing import enclosing, upward
 from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft
@@ -21,7 +21,29 @@ def is_for_each(ranks: Ranks, strategy: Strategy, draft: Draft) -> bool:
     """Whether the mesh is the one of each strategy, where FSDP1 took it: nothing but when parameters are freed is left
     to choose.
     """
-    return strategy.names <= HYBRID or is_by_shape(ranks, strategy) or is_of_hybrids(ranks, strategy, draft)
+    if strategy.names <= HYBRID or is_by_shape(ranks, strategy) or is_of_hybrids(ranks, strategy, draft):
+        return True
+    return is_made_beside_each(ranks, strategy, draft)
+
+
+def is_made_beside_each(ranks: Ranks, strategy: Strategy, draft: Draft) -> bool:
+    """Whether each branch that chooses a strategy makes the mesh of as many dimensions as it needs."""
+    ctx, shapes = draft.file, dict[cst.CSTNode | None, set[int]]()
+    if ranks.instead is not None or not strategy.options:
+        return False
+    for origin in ranks.origins:
+        if origin.node is None or origin.file.path != ctx.path or ctx.scope(origin.node) is not ctx.scope(draft.call):
+            return False
+        shapes.setdefault(enclosing(ctx, origin.node, cst.IndentedBlock), set()).add(len(dimensions(origin)))
+    chosen: set[cst.CSTNode | None] = set()
+    for option in strategy.options:
+        names = names_given(option.file, option.node) or frozenset()
+        block = enclosing(ctx, option.node, cst.IndentedBlock) if option.file.path == ctx.path else None
+        needed = {2} if names <= HYBRID else {1}
+        if not names or block is None or shapes.get(block) != needed or any(STRATEGIES[n].mesh for n in names - HYBRID):
+            return False
+        chosen.add(block)
+    return chosen == shapes.keys() and chosen.isdisjoint(ctx.ancestors(draft.call))
 
 
 def is_by_shape(ranks: Ranks, strategy: Strategy) -> bool:

@@ -152,6 +152,8 @@ _DEVICE_CALLS = frozenset({"torch.cuda.current_device", "torch.device"})
 def _device(draft: Draft) -> str:
     if draft.device_type == "cpu":
         return '"cpu"'
+    if " " in draft.file.plain(draft.device):  # it is asked of each unit
+        draft.device = draft.held(draft.device, "device", "fsdp_device")
     if is_any_accelerator(draft):
         return draft.device or f"{draft.imported('torch')}.get_device_module().current_device()"
     return draft.device or f"{draft.imported('torch')}.cuda.current_device()"

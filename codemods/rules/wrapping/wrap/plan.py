@@ -17,7 +17,7 @@ from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
-from .as_function import refuse_rebound
+from .as_function import given_later, refuse_rebound
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
@@ -146,6 +146,9 @@ def _take(given: Spread, made: Draft) -> None:
         made.spread = given.entries
     made.freed |= given.freed
     made.keeps |= given.keeps
+    if given.name:
+        made.quoted.add(given.name)
+        made.before.append(f"{given.name} = {given.made_by}")
 
 
 def _hand_on(rest: str, made: Draft) -> None:
@@ -282,6 +285,7 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     made.quoted.add(made.model)
     given = read_arguments(ctx, call)
     _take(given, made)
+    given.values.update(given_later(made))
     _translate({name: value for name, value in given.values.items() if name != "module"}, made)
     gather_arguments(made)
     return made

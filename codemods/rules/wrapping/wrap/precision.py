@@ -15,7 +15,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Level, NotStatic, Origin
 from codemods.reading.choices import lookup, written
 from codemods.reading.enclosing import contains
-from codemods.reading.manual import arguments
+from codemods.reading.manual import arguments, is_constructor
 from codemods.reading.parts import are_given_apart, root_around, wraps_parts
 from codemods.reading.precision import (
     CLASSES,
@@ -397,8 +397,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     if not cast_root:
         raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
     if draft.selector is None and not cast_units and _is_part(draft):
-        replace = draft.imported("dataclasses", "replace")
-        draft.common_kwargs["mp_policy"] = f"{replace}({policy}, cast_forward_inputs=False)"
+        draft.common_kwargs["mp_policy"] = _policy_of_part(policy, draft)
         return
     is_same = not draft.ignores and not draft.float32_class and are_cast(draft.file, draft.built)
     if draft.selector is None or cast_units or is_same or not draft.runs_root:  # each unit is a root of its own
@@ -407,10 +406,26 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
             _cast_at_outer_units(draft)
         return
     draft.root_kwargs["mp_policy"] = policy
-    unit = draft.fresh("block_mp_policy")
-    replace = draft.imported("dataclasses", "replace")
-    draft.before.append(f"# Inputs are cast at the root only.\n{unit} = {replace}({policy}, cast_forward_inputs=False)")
-    draft.unit_kwargs["mp_policy"] = unit
+    draft.unit_kwargs["mp_policy"] = _held_without_casts(policy, draft)
+
+
+def _held_without_casts(policy: str, draft: Draft) -> str:
+    name = draft.fresh("block_mp_policy")
+    draft.before.append(f"# Inputs are cast at the root only.\n{name} = {_without_casts(policy, draft)}")
+    return name
+
+
+def _without_casts(policy: str, draft: Draft) -> str:
+    return f"{draft.imported('dataclasses', 'replace')}({policy}, cast_forward_inputs=False)"
+
+
+def _policy_of_part(policy: str, draft: Draft) -> str:
+    """That of a part of a model, under a name where there are more."""
+    ctx = draft.file
+    calls = [each for each in ctx.calls(ctx.scope(draft.call)) if is_constructor(ctx, each)]
+    is_one = sum(root_around(ctx, each) is not None for each in calls) < 2
+    is_alone = is_one and not any(isinstance(node, cst.For) for node in ctx.ancestors(draft.call))
+    return _without_casts(policy, draft) if is_alone else _held_without_casts(policy, draft)
 
 
 def _cast_at_outer_units(draft: Draft, test: str = "") -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent
 
 import libcst as cst
 
+from codemods.api import Context
 from codemods.reading.enclosing import contains, enclosing
 
 from .beside_maker import put_beside_maker
@@ -21,14 +22,17 @@ _DEVICE = "set_device"
 
 
 @dataclass(frozen=True)
-class _Block:
-    """Statements before a call that only bind names."""
+class Block:
+    """Statements before a call, as far as sharing them needs to know."""
 
     text: str
     reads: frozenset[str]
     binds: frozenset[str]
     is_pure: bool
-    """Whether running them twice is running them once: no function of the program is called, nothing is changed."""
+    """Whether they only bind names, and running them twice is running them once: no function of the program is called,
+    and nothing is changed."""
+    above: cst.CSTNode | None = None
+    """The statement that they stand above, where that is not the call's own place."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -50,7 +54,7 @@ def share(drafts: Iterable[Draft]) -> None:
 
 
 def _share(drafts: Sequence[Draft]) -> None:
-    blocks = [[_block(text, draft) for text in draft.before] for draft in drafts]
+    blocks = [_blocks(draft) for draft in drafts]
     written = [list(each) for each in blocks]
     for here, draft in enumerate(drafts):
         kept: list[int] = []
@@ -60,38 +64,48 @@ def _share(drafts: Sequence[Draft]) -> None:
             if not known or not any(_has(block, there, here, drafts, blocks, written) for there in range(here)):
                 kept.append(place)
         written[here] = [blocks[here][place] for place in kept]
-        draft.before = [draft.before[place] for place in kept]
+        above = len(draft.above)
+        draft.before = [draft.before[place - above] for place in kept if place >= above]
+        draft.above = [draft.above[place] for place in kept if place < above]
+
+
+def _blocks(draft: Draft) -> list[Block]:
+    above = [replace(read_block(text, draft), above=place) for place, text in draft.above]
+    return [*above, *(read_block(text, draft) for text in draft.before)]
 
 
 def _has(
-    block: _Block,
+    block: Block,
     there: int,
     here: int,
     drafts: Sequence[Draft],
-    blocks: Sequence[Sequence[_Block]],
-    written: Sequence[Sequence[_Block]],
+    blocks: Sequence[Sequence[Block]],
+    written: Sequence[Sequence[Block]],
 ) -> bool:
     """Whether an earlier call has bound the same, and it still holds at this one."""
     place = next((index for index, other in enumerate(blocks[there]) if other.text == block.text), None)
-    if place is None or not _is_below(drafts[there], drafts[here]):
+    if place is None:
+        return False
+    file = drafts[there].file
+    line = blocks[there][place].above or enclosing(file, drafts[there].call, cst.SimpleStatementLine)
+    if not _is_below(line, block.above or drafts[here].call, file):
         return False
     later = [*blocks[there][place + 1 :], *(each for between in written[there + 1 : here] for each in between)]
     if any(other.binds & block.names and other.text != block.text for other in later):
         return False
     between = list(_between(drafts[there], drafts[here], drafts))
-    if _DEVICE in block.binds and any(isinstance(node, cst.Call) for node in between):
+    is_set_by_others = _DEVICE in block.binds and drafts[here].file.mentions(_DEVICE)
+    if is_set_by_others and any(isinstance(node, cst.Call) for node in between):
         return False  # it may set another one
     return block.names.isdisjoint(node.value for node in between if isinstance(node, cst.Name))
 
 
-def _is_below(first: Draft, second: Draft) -> bool:
-    """Whether the second call runs only after the first one, and as often."""
-    ctx = first.file
-    line = enclosing(ctx, first.call, cst.SimpleStatementLine)
+def _is_below(line: cst.CSTNode | None, place: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a place is come to only behind a statement, and as often."""
     block = ctx.parent(line) if line is not None else None
-    if block is None or not contains(ctx, block, second.call):
+    if block is None or not contains(ctx, block, place):
         return False
-    inner = [node for node in ctx.ancestors(second.call) if contains(ctx, block, node) and node is not block]
+    inner = [node for node in ctx.ancestors(place) if contains(ctx, block, node) and node is not block]
     return not any(isinstance(node, _LOOPS) for node in inner)
 
 
@@ -107,22 +121,22 @@ def _between(first: Draft, second: Draft, drafts: Sequence[Draft]) -> Iterator[c
             yield node
 
 
-def _block(text: str, draft: Draft) -> _Block:
+def read_block(text: str, draft: Draft) -> Block:
     plain = dedent(draft.file.plain(text))
     try:
         tree = ast.parse(plain)
     except SyntaxError:
-        return _Block(plain, frozenset(), frozenset(), False)
+        return Block(plain, frozenset(), frozenset(), False)
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     binds = frozenset(node.id for node in names if isinstance(node.ctx, ast.Store))
-    binds |= {_DEVICE for statement in tree.body if _sets_device(statement)}
+    binds |= {_DEVICE for node in ast.walk(tree) if isinstance(node, ast.stmt) and _sets_device(node)}
     reads = frozenset(node.id for node in names if isinstance(node.ctx, ast.Load))
     imported = {item.local for item in draft.imports}
     known = frozenset(imported | {name.partition(".")[0] for name in imported} | _ROOTS)
     is_pure = bool(binds) and all(_only_binds(statement) for statement in tree.body)
     called = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     is_pure &= all(_root(node.func) in known or _takes_out(node) for node in called)
-    return _Block(plain, reads - known, binds, is_pure)
+    return Block(plain, reads - known, binds, is_pure)
 
 
 def _only_binds(statement: ast.stmt) -> bool:

@@ -51,6 +51,8 @@ def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
             return _of_variable(ctx, call, value) if isinstance(value, cst.Name) else of_dict(ctx, call, value)
         except NotStatic:
             return of_dict(ctx, call, value)
+    if isinstance(value, cst.Call) and ctx.runs(value):
+        return of_dict(ctx, call, value)
     found.values = _of_display(ctx, call, value)
     return found
 
@@ -60,7 +62,7 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
     if isinstance(value, cst.Dict):
         for element in value.elements:
             if not isinstance(element, cst.DictElement):
-                found.update(spread(ctx, call, element.value).values)
+                found.update(_spread_inside(ctx, call, element.value))
             elif isinstance(element.key, cst.SimpleString):
                 found[str(element.key.evaluated_value)] = element.value
             else:
@@ -74,8 +76,16 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
         elif argument.star == "*":
             raise unseen(ctx, value)
         else:
-            found.update(spread(ctx, call, argument.value).values)
+            found.update(_spread_inside(ctx, call, argument.value))
     return found
+
+
+def _spread_inside(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict[str, Value]:
+    """Those of a dict that a display takes over."""
+    found = spread(ctx, call, value)
+    if found.name:
+        raise unseen(ctx, value)
+    return found.values
 
 
 def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
@@ -259,6 +269,8 @@ def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) 
     taken = set(parameter_names(function))
     given: list[dict[str, tuple[Context, cst.BaseExpression]]] = []
     for where, call, name in calls:
+        if isinstance(call, cst.Call) and call.func is name and _is_recursive(where, call, value, function):
+            continue
         if not isinstance(call, cst.Call) or call.func is not name or any(argument.star for argument in call.args):
             raise unseen(ctx, value)
         if where.path != ctx.path:
@@ -272,7 +284,7 @@ def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) 
         result.keeps.update(origin.node for origin in values if origin.node is not None and not origin.is_none)
         may_lack = len(stored) < len(given)
         taken_out = f'{text}.get("{key}")' if may_lack else f'{text}["{key}"]'
-        result.values[key] = Entry(taken_out, values, may_lack, stored, whole=text)
+        result.values[key] = Entry(taken_out, values, may_lack, stored, is_only_given=True, whole=text)
     return result
 
 
@@ -282,8 +294,19 @@ def _is_only_spread(ctx: Context, value: cst.BaseExpression, function: cst.Funct
     return all(_is_handed_to_wrapper(ctx, name, function) for name in names)
 
 
+def _is_recursive(ctx: Context, call: cst.Call, rest: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+    """Whether a function calls itself with what it was given: `wrap(child, **kwargs)`."""
+    starred = [argument for argument in call.args if argument.star]
+    is_own = function in ctx.ancestors(call) and len(starred) == 1 and starred[0].star == "**"
+    named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
+    return is_own and ctx.code(starred[0].value) == ctx.code(rest) and named <= set(parameter_names(function))
+
+
 def _is_handed_to_wrapper(ctx: Context, name: cst.Name, function: cst.FunctionDef) -> bool:
     argument, scope = ctx.parent(name), ctx.scope(name)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if isinstance(call, cst.Call) and any(each is function for _, each in ctx.runs(call)):
+        return _is_recursive(ctx, call, name, function)
     own = (scope.params.star_kwarg, *scope.params.params) if isinstance(scope, cst.FunctionDef) else ()
     if isinstance(argument, cst.Param) or (scope is not function and any(_is(each, name) for each in own)):
         return True  # the parameter of a function inside, or what that does with it

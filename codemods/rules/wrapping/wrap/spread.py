@@ -25,6 +25,10 @@ class Spread:
     """Where values are made that are read at run time."""
     freed: set[str] = field(default_factory=set)
     """The variables that nothing else uses."""
+    name: str = ""
+    """That of the dict at the call, where it is a new one."""
+    made_by: str = ""
+    """The text of what makes it, in that case."""
     rest: str = ""
     """The `**kwargs` of the function around, which no call of the program gives anything."""
 
@@ -45,6 +49,9 @@ class Spread:
         self.freed |= other.freed
         self.keeps |= other.keeps
         self.rest = self.rest or other.rest
+        if self.name and other.name:
+            raise NotStatic("arguments come from several calls by `**`")
+        self.name, self.made_by = self.name or other.name, self.made_by or other.made_by
 
 
 def unseen(ctx: Context, value: cst.BaseExpression) -> NotStatic:
