@@ -406,7 +406,7 @@ def wrap_blocks(module, cls, **kwargs):
     for name, child in module.named_children():
         wrap_blocks(child, cls, **kwargs)
         if isinstance(child, cls):
-            setattr(module, name, fully_shard(child, mp_policy=block_mp_policy))
+            fully_shard(child, mp_policy=block_mp_policy)
 
 
 def build(model, cls):

@@ -150,7 +150,7 @@ def _function(node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
 def _named_after(function: str, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
     """The function itself wherever a local variable would be no more than another name of it; else nothing."""
     name, line = _assigned(node, ctx)
-    scope, said = ctx.scope(node), ctx.plain(function)
+    scope, said = ctx.scope(node), ctx.plain(function).strip("()")
     if not name or line is None or not isinstance(scope, cst.FunctionDef) or not said.isidentifier():
         return []
     uses = ctx.uses(cst.ensure_type(line.body[0], cst.Assign))
