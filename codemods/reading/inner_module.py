@@ -10,6 +10,7 @@ from codemods.reading.manual import is_constructor
 from codemods.reading.negation import conjuncts
 from codemods.reading.places import place
 from codemods.reading.program import sets_attribute
+from codemods.reading.shapes import is_call_to
 from codemods.reading.wrapped import is_on_another_way, wrapped_module
 
 
@@ -58,8 +59,10 @@ def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
 
 
 def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
-    calls = (part for part in conjuncts(test) if isinstance(part, cst.Call) and len(part.args) == 2)
-    asked = (
-        (ctx.code(each.func), *(ctx.code(argument.value).strip("'\"") for argument in each.args)) for each in calls
-    )
-    return ("hasattr", ctx.code(node.value), "module") in asked
+    for part in conjuncts(test):
+        if is_call_to(part, "hasattr") and len(part.args) == 2:
+            model, name = (argument.value for argument in part.args)
+            is_inner = isinstance(name, cst.SimpleString) and name.evaluated_value == "module"
+            if is_inner and ctx.code(model) == ctx.code(node.value):
+                return True
+    return False

@@ -150,9 +150,10 @@ def _function(node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
 def _named_after(function: str, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
     """The function itself wherever a local variable would be no more than another name of it; else nothing."""
     name, line = _assigned(node, ctx)
-    scope, said = ctx.scope(node), ctx.plain(function).strip("()")
-    if not name or line is None or not isinstance(scope, cst.FunctionDef) or not said.isidentifier():
+    scope, called = ctx.scope(node), cst.parse_expression(ctx.plain(function))
+    if not name or line is None or not isinstance(scope, cst.FunctionDef) or not isinstance(called, cst.Name):
         return []
+    said = called.value
     uses = ctx.uses(cst.ensure_type(line.body[0], cst.Assign))
     named = [each for each in ctx.inside(scope) if isinstance(each, cst.Name) and each.value == name]
     value = next(each for each in ctx.inside(node) if isinstance(each, cst.Name) and each.value == said)
