@@ -15,7 +15,7 @@ def assignment_only_for(ctx: Context, made: cst.CSTNode, expected: Callable[[cst
     """The statement `name = <made>`, when every use of the name is an expected one and no other file sees it."""
     statement = enclosing(ctx, made, cst.SimpleStatementLine)
     assignment = alone(statement)
-    if not isinstance(assignment, (cst.Assign, cst.AnnAssign)) or assignment.value is not made:
+    if not isinstance(assignment, cst.Assign) or assignment.value is not made:
         return None
     uses = ctx.uses(assignment)
     at_top = isinstance(ctx.scope(assignment), cst.Module)

@@ -270,7 +270,7 @@ def _flow(node: cst.CSTNode) -> tuple[cst.CSTNode | None, list[cst.CSTNode]]:
     """What is read, and what is set from it."""
     if isinstance(node, cst.Assign):
         return node.value, [target.target for target in node.targets]
-    if isinstance(node, (cst.AugAssign, cst.AnnAssign, cst.NamedExpr)):
+    if isinstance(node, (cst.AugAssign, cst.NamedExpr)):
         return node.value, [node.target]
     if isinstance(node, (cst.For, cst.CompFor)):
         return node.iter, [node.target]

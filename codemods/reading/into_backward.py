@@ -46,7 +46,7 @@ def _flow(node: cst.CSTNode) -> tuple[Sequence[cst.CSTNode], Sequence[cst.CSTNod
     """What is read, and what is set from it: nothing, where `backward` is called, or a function left."""
     if isinstance(node, cst.Assign):
         return [node.value], [target.target for target in node.targets]
-    if isinstance(node, (cst.AugAssign, cst.AnnAssign, cst.NamedExpr)) and node.value is not None:
+    if isinstance(node, (cst.AugAssign, cst.NamedExpr)):
         return [node.value], [node.target]
     if isinstance(node, cst.For):
         return [node.iter], [node.target]

@@ -261,7 +261,7 @@ def _behind(node: cst.CSTNode, facts: Facts) -> Facts:
 
 def set_in(node: cst.CSTNode) -> set[str]:
     """The names and attributes that a statement sets, and what stands in it."""
-    if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.NamedExpr, cst.For, cst.AsName)):
+    if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.NamedExpr, cst.For, cst.AsName)):
         target = node.name if isinstance(node, cst.AsName) else node.target
         return _last_names(target).union(*map(set_in, node.children))
     return set().union(*map(set_in, node.children))

@@ -101,7 +101,7 @@ def _sources(ctx: Context, model: cst.Name | cst.Attribute) -> Iterator[tuple[Co
         for where, node in ctx.attributes(model.attr.value):
             target = where.parent(node)
             statement = where.parent(target) if isinstance(target, cst.AssignTarget) else target
-            if isinstance(statement, (cst.Assign, cst.AnnAssign)) and statement.value not in (None, node):
+            if isinstance(statement, cst.Assign) and statement.value is not node:
                 yield where, statement.value
         return
     yield from ctx.bound(model) or ()

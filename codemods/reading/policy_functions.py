@@ -20,6 +20,7 @@ from codemods.reading.words import last_name
 
 _RECURSE, _NUMEL = "recurse", "nonwrapped_numel"
 _BY_MODULE = frozenset({*CLASS_POLICIES, "always_wrap_policy", "lambda_auto_wrap_policy"})
+_GOES_ON = (cst.Assign, cst.AnnAssign, cst.Expr, cst.Del, cst.Import, cst.ImportFrom, cst.Pass)
 _OTHERS = ("CustomPolicy", "_Policy", "size_based_auto_wrap_policy")
 """The policies that count parameters, or are asked in another way."""
 
@@ -82,7 +83,7 @@ def _stores(function: cst.FunctionDef, ctx: Context) -> bool:
     for node in ctx.inside(function.body):
         if isinstance(node, (cst.Global, cst.Nonlocal)):
             return True
-        if isinstance(node, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)):
+        if isinstance(node, (cst.AssignTarget, cst.AugAssign)):
             if isinstance(node.target, (cst.Attribute, cst.Subscript)):
                 return True
         elif isinstance(node, cst.Call) and last_name(node.func) in STORING:
@@ -118,9 +119,7 @@ def _answer(statements: Iterable[cst.BaseStatement | cst.BaseSmallStatement]) ->
             answer = _answer(statement.body)
         elif isinstance(statement, cst.Return):
             answer = statement.value is not None and _is_true(statement.value)
-        elif isinstance(
-            statement, (cst.Assign, cst.AnnAssign, cst.Expr, cst.Del, cst.Import, cst.ImportFrom, cst.Pass)
-        ):
+        elif isinstance(statement, _GOES_ON):
             answer = False if _binds(statement) else None
         else:
             answer = False
@@ -153,7 +152,7 @@ def _is_recurse(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Name) and node.value == _RECURSE
 
 
-def _binds(statement: cst.Assign | cst.AnnAssign | cst.BaseSmallStatement) -> bool:
+def _binds(statement: cst.BaseSmallStatement) -> bool:
     targets = [each.target for each in statement.targets] if isinstance(statement, cst.Assign) else []
     return any(not isinstance(target, (cst.Name, cst.Attribute)) or _is_recurse(target) for target in targets)
 
@@ -184,7 +183,7 @@ def only_marks_parts(function: cst.FunctionDef, ctx: Context) -> bool:
             return False
         if isinstance(node, cst.Call) and last_name(node.func) in STORING:
             return False
-        target = node.target if isinstance(node, (cst.AssignTarget, cst.AnnAssign)) else None
+        target = node.target if isinstance(node, cst.AssignTarget) else None
         if isinstance(target, (cst.Attribute, cst.Subscript)):
             mark = _mark(node, module, ctx)
             if not mark or id(node) not in anyway:

@@ -195,7 +195,7 @@ def _assert_settled(ctx: Context, expression: cst.BaseExpression) -> None:
 
 
 def _binds(node: cst.CSTNode, name: str) -> bool:
-    if isinstance(node, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor)):
+    if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor)):
         return isinstance(node.target, cst.Name) and node.target.value == name
     return isinstance(node, cst.AsName) and isinstance(node.name, cst.Name) and node.name.value == name
 

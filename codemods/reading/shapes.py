@@ -21,6 +21,12 @@ def only_target(statement: cst.CSTNode | None) -> cst.BaseExpression | None:
     return statement.targets[0].target if isinstance(statement, cst.Assign) and is_one else None
 
 
+def annotation_of(statement: cst.CSTNode | None) -> cst.Annotation | None:
+    """The type in `name: T = value`, and in a field of a class."""
+    parts = statement.children if statement is not None else ()
+    return next((part for part in parts if isinstance(part, cst.Annotation)), None)
+
+
 def parameters(function: cst.FunctionDef) -> tuple[cst.Param, ...]:
     """Those that a call can name."""
     return (*function.params.params, *function.params.kwonly_params)

@@ -253,8 +253,6 @@ class _Forward:
             value = self.of_value(node.value)
             for each in node.targets:
                 self._set(each.target, value)
-        elif isinstance(node, cst.AnnAssign) and node.value is not None:
-            self._set(node.target, self.of_value(node.value))
         elif isinstance(node, cst.AugAssign):
             self._set(node.target, self._joined(node.target, node.value, isinstance(node.operator, _INEXACT_INPLACE)))
         elif isinstance(node, cst.With):
@@ -411,7 +409,7 @@ class _Forward:
         return of if name in _SMOOTH and of is _Level.FLOAT else _Level.UNKNOWN
 
 
-_STATEMENTS = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, cst.With)
+_STATEMENTS = (cst.Assign, cst.AugAssign, cst.For, cst.With)
 _OTHERS = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Try, cst.NamedExpr, cst.BaseComp, cst.Global, cst.Nonlocal)
 """What binds names in ways that are not followed."""
 _INEXACT = (cst.Divide, cst.Power)

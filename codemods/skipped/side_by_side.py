@@ -284,8 +284,6 @@ def _results(ctx: Context, site: cst.CSTNode) -> set[str]:
     for node in ctx.ancestors(site):
         if isinstance(node, cst.Assign):
             return {ctx.code(target.target) for target in node.targets}
-        if isinstance(node, cst.AnnAssign):
-            return {ctx.code(node.target)}
         if isinstance(node, cst.Return):
             return {"return"}
         if isinstance(node, cst.BaseCompoundStatement):
@@ -298,8 +296,6 @@ def _values(nodes: Iterable[cst.CSTNode]) -> Iterator[cst.BaseExpression]:
     for node in nodes:
         if isinstance(node, cst.Assign):
             yield node.value
-        elif isinstance(node, cst.AnnAssign):
-            yield node.target
         elif isinstance(node, cst.Return) and node.value is not None:
             yield node.value
 

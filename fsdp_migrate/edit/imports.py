@@ -20,6 +20,7 @@ from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.flow import reaching
 from ..pyanalysis.scopes import Scope
 from ..pyanalysis.symbols import dotted_name
+from ..pyanalysis.syntax import AnnotatedAssign
 from ..pyanalysis.tree import Tree
 from .import_layout import Layout, Statement, root_of
 
@@ -143,11 +144,14 @@ def _uses(tree: Tree) -> frozenset[_Use]:
     return frozenset(used | {((), name) for name in _exported(tree)})
 
 
+_ANNOTATED = (cst.FunctionDef, cst.AnnAssign, AnnotatedAssign)
+
+
 def _annotated(tree: Tree) -> frozenset[_Use]:
     """Those in quoted annotations; of a function, they are looked up outside of it."""
     found = set()
     for node, name in annotated_names(tree):
-        holder = next(each for each in tree.ancestors(node) if isinstance(each, (cst.FunctionDef, cst.AnnAssign)))
+        holder = next(each for each in tree.ancestors(node) if isinstance(each, _ANNOTATED))
         found.add(_use(tree, holder, name))
     return frozenset(found)
 

@@ -140,17 +140,13 @@ def reads_locals(node: cst.CSTNode) -> bool:
 def _binding(file: Context, target: cst.Name) -> cst.SimpleStatementLine | None:
     """`name = value` that does nothing but this."""
     holder = file.parent(target)
-    assignment = file.parent(holder) if isinstance(holder, cst.AssignTarget) else holder
+    assignment = file.parent(holder) if isinstance(holder, cst.AssignTarget) else None
     line = file.parent(assignment) if assignment is not None else None
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
-    if isinstance(assignment, cst.AnnAssign) and assignment.target is not target:
+    if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
         return None
-    if isinstance(assignment, cst.Assign) and len(assignment.targets) != 1:
-        return None
-    value = assignment.value if isinstance(assignment, (cst.Assign, cst.AnnAssign)) else None
-    if value is None:
-        return None
+    value = assignment.value
     return line if _is_run(value) or is_plain(file, value) or _refuses_names(file, value) else None
 
 
@@ -172,13 +168,11 @@ def _is_run(value: cst.BaseExpression) -> bool:
 def _value(line: cst.CSTNode) -> cst.BaseExpression | None:
     """What a statement assigns."""
     small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
-    return small.value if isinstance(small, (cst.Assign, cst.AnnAssign)) else None
+    return small.value if isinstance(small, cst.Assign) else None
 
 
 def _target(line: cst.SimpleStatementLine) -> cst.Name:
-    assignment = line.body[0]
-    target = assignment.targets[0].target if isinstance(assignment, cst.Assign) else None
-    return cst.ensure_type(target or cst.ensure_type(assignment, cst.AnnAssign).target, cst.Name)
+    return cst.ensure_type(cst.ensure_type(line.body[0], cst.Assign).targets[0].target, cst.Name)
 
 
 def is_plain(file: Context, value: cst.BaseExpression) -> bool:

@@ -113,7 +113,7 @@ def _made(ctx: Context, value: cst.BaseExpression) -> Iterator[cst.BaseExpressio
                 each = [element.value for element in held.elements] if isinstance(held, cst.Tuple) else [held]
                 if text in map(ctx.code, each):
                     yield statement.value
-        elif isinstance(statement, (cst.For, cst.NamedExpr, cst.AnnAssign)) and ctx.code(statement.target) == text:
+        elif isinstance(statement, (cst.For, cst.NamedExpr)) and ctx.code(statement.target) == text:
             yield getattr(statement, "value", None)
         elif isinstance(statement, cst.Param) and statement.name.value == text:
             yield None

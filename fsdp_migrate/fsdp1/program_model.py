@@ -387,13 +387,13 @@ class FileContext(ParsedSource):
         if isinstance(node, cst.Name):
             return False
         if tree is self.tree and tree.scope_of[call] is tree.scope_of[node]:
-            statement = next((n for n in tree.ancestors(call) if isinstance(n, (cst.Assign, cst.AnnAssign))), None)
+            statement = next((n for n in tree.ancestors(call) if isinstance(n, cst.Assign)), None)
             bindings = [statement] if statement is not None else []
         else:
             bindings = self._bound_by_helper(call, node)
         return bool(bindings) and all(self._is_bound_below(each, node) for each in bindings)
 
-    def _bound_by_helper(self, call: cst.Call, node: cst.BaseExpression) -> list[cst.Assign | cst.AnnAssign]:
+    def _bound_by_helper(self, call: cst.Call, node: cst.BaseExpression) -> list[cst.Assign]:
         """The statements of a function that alone bind this place to what comes of a constructor call elsewhere."""
         if not isinstance(node, cst.Attribute):
             return []
@@ -414,11 +414,11 @@ class FileContext(ParsedSource):
             return False
         return any(origin.node is call for origin in values.origins(store.tree, store.value, store.path))
 
-    def _is_bound_below(self, statement: cst.Assign | cst.AnnAssign, node: cst.BaseExpression) -> bool:
+    def _is_bound_below(self, statement: cst.Assign, node: cst.BaseExpression) -> bool:
         tree = self.tree
         if tree.order[node] > tree.order[statement] and not tree.contains(statement, node):
             return False
-        targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
+        targets = [each.target for each in statement.targets]
         return self.code(node) in map(self.code, targets) and node not in targets
 
     @property

@@ -12,6 +12,8 @@ from typing import Any
 
 import libcst as cst
 
+from .syntax import AnnotatedAssign
+
 
 class Binds(Enum):
     """How a name got its value."""
@@ -192,6 +194,7 @@ def _import(node: cst.ImportAlias) -> Iterator[Binding]:
 
 _BINDERS: Mapping[type[cst.CSTNode], Callable[[Any], Iterator[Binding]]] = {
     cst.Assign: _assign,
+    AnnotatedAssign: _assign,
     cst.AnnAssign: _annotated,
     cst.NamedExpr: _walrus,
     cst.AugAssign: _target,

@@ -64,9 +64,6 @@ def _assigned(tree: Tree) -> Iterator[AttributeStore]:
     for assignment in tree.nodes(cst.Assign):
         for target in assignment.targets:
             yield from _targets(tree, target.target, assignment.value, ())
-    for annotated in tree.nodes(cst.AnnAssign):
-        if annotated.value is not None:
-            yield from _targets(tree, annotated.target, annotated.value, ())
     for loop in tree.nodes(cst.For):
         yield from _targets(tree, loop.target, loop.iter, (EACH,))
 

@@ -22,7 +22,7 @@ import libcst as cst
 
 from .depth import TooDeep
 from .scopes import Scope, bind, is_binding, turns
-from .syntax import parse
+from .syntax import AnnotatedAssign, parse
 
 N = TypeVar("N", bound=cst.CSTNode)
 
@@ -54,6 +54,7 @@ _FIRST: Mapping[type[cst.CSTNode], tuple[str, ...]] = {
     cst.ClassDef: ("decorators", "name"),
     cst.FunctionDef: ("decorators", "name", "params", "returns"),
     cst.IfExp: ("body",),
+    AnnotatedAssign: ("targets", "annotation"),
 }
 """The fields that stand first in the text, where LibCST declares them later."""
 _SEQUENCES = {list, tuple}
@@ -131,7 +132,7 @@ class Tree:
         return [0, *accumulate(len(line) + 1 for line in self.text.split("\n")[:-1])]
 
     def nodes(self, kind: type[N]) -> list[N]:
-        """All nodes of exactly this type, in the order of the text."""
+        """All nodes of exactly this type (of assignments: those that say a type as well), in the order of the text."""
         return cast("list[N]", self._by_type.get(kind, []))
 
     def attributes(self, name: str) -> list[cst.Attribute]:
@@ -269,6 +270,8 @@ class _Index:
         at = order[node] = len(order)
         self.scope_of[node] = scope
         self.by_type[kind].append(node)
+        if kind is AnnotatedAssign:
+            self.by_type[cst.Assign].append(node)
         if binds:
             bind(scope, node)
         if children is None:

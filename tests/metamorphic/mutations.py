@@ -18,6 +18,7 @@ from string import ascii_lowercase
 from typing import cast
 
 Files = dict[str, str]
+_TYPE = ": object"
 WRAPPER = "FullyShardedDataParallel"
 _DOTTED = f"torch.distributed.fsdp.{WRAPPER}"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -34,7 +35,7 @@ class Mutant:
     back: dict[str, str]
 
     def undone(self, text: str) -> str:
-        text = text.replace(_DOTTED, "FSDP").replace("moved_helper.", "")
+        text = text.replace(_DOTTED, "FSDP").replace("moved_helper.", "").replace(f"{_TYPE} =", " =")
         for new, old in self.back.items():
             text = text.replace(f"{old} as {new}", old)
         return re.sub(r"\b\w+\b", lambda found: self.back.get(found[0], found[0]), text)
@@ -108,6 +109,28 @@ def _values(node: ast.AST) -> list[ast.expr]:
         case ast.BoolOp():
             return node.values
     return []
+
+
+def annotations(files: Files, random: Random) -> Mutant:
+    """Each variable and each attribute of `self` is assigned with a type."""
+    return Mutant({name: _annotated(text) for name, text in files.items()}, {})
+
+
+def _annotated(text: str) -> str:
+    tree = ast.parse(text)
+    outer = {name for node in ast.walk(tree) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    inner = {stmt for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for stmt in node.body}
+    ends = []
+    for node in _statements(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and node not in inner:
+            target = node.targets[0]
+            of_self = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
+            if of_self or (isinstance(target, ast.Name) and target.id not in outer):
+                ends.append((cast(int, target.end_lineno), cast(int, target.end_col_offset)))
+    lines = [line.encode() for line in text.split("\n")]
+    for line, column in sorted(ends, reverse=True):
+        lines[line - 1] = lines[line - 1][:column] + _TYPE.encode() + lines[line - 1][column:]
+    return "\n".join(line.decode() for line in lines)
 
 
 def local_names(files: Files, random: Random) -> Mutant:
@@ -378,6 +401,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     comments,
     layout,
     brackets,
+    annotations,
     local_names,
     order_of_functions,
     alias_of_the_class,

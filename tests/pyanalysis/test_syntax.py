@@ -74,6 +74,24 @@ def test_what_is_not_known_is_parsed_by_libcst(text: str) -> None:
     assert isinstance(places, Measured)
 
 
+ANNOTATED = """
+class A:
+    field: int = f()
+    def g(self):
+        self.x: int = f()
+        y: int
+if a: z: int = f()
+"""
+
+
+@pytest.mark.parametrize("more", ["", "match a:\n  case b: c\n"], ids=["ast", "libcst"])
+def test_annotated_assignments_are_assignments_but_for_fields(more: str) -> None:
+    tree = Tree(Path("a.py"), ANNOTATED + more)
+    assert [tree.code(node) for node in tree.nodes(cst.Assign)] == ["self.x: int = f()", "z: int = f()"]
+    assert [tree.code(target) for target in tree.nodes(cst.AssignTarget)] == ["self.x", "z"]
+    assert [tree.code(node) for node in tree.nodes(cst.AnnAssign)] == ["field: int = f()", "y: int"]
+
+
 def test_layout_fields_hold_defaults_that_can_be_read() -> None:
     tree = Tree(Path("a.py"), "f(  a )\n")
     call = tree.nodes(cst.Call)[0]
@@ -95,6 +113,7 @@ def compare(text: str) -> None:
             c.value for c in first if c
         ]
         measured = Measured(module)
+        measured.convert()
         for ours, theirs in pairs(made, module):
             assert type(ours) is type(theirs)
             if isinstance(theirs, (cst.Module, *NOT_ASKED)):

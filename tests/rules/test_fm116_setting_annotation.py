@@ -48,7 +48,7 @@ def test_variables_and_results() -> None:
     )
     result = rewrite(HEAD + before)
     assert "def strategy(name) -> Optional[dict]:\n" in result.text
-    assert "offload: OffloadPolicy = CPUOffloadPolicy() if args.offload else OffloadPolicy()\n" in result.text
+    assert "offload_policy: OffloadPolicy = CPUOffloadPolicy() if args.offload else OffloadPolicy()\n" in result.text
     assert "FM100" not in {rule for rule, _, _ in result.summary}
 
 

@@ -18,7 +18,7 @@ from codemods.reading.wrapped import wrapped_place
 from .outward import Early
 from .references import PrewrapReference, references_above
 
-_STATEMENTS = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Expr, cst.Assert, cst.Pass)
+_STATEMENTS = (cst.Assign, cst.AugAssign, cst.Expr, cst.Assert, cst.Pass)
 _STAYING = (cst.Return, cst.Raise, cst.Break, cst.Continue, cst.Yield, cst.Await, cst.FunctionDef, cst.ClassDef)
 _RUNS = re.compile(r"train|fit|run|eval|main|loop|step$|backward", re.IGNORECASE)
 _SAYS = frozenset({"print", "info", "debug", "warning", "log", "print_rank_0", "pprint", "rank_zero_info"})

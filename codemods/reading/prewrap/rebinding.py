@@ -100,8 +100,6 @@ def _names_of(ctx: Context, call: cst.BaseExpression) -> list[str]:
     holder = ctx.parent(call)
     while isinstance(holder, (cst.Element, cst.Tuple, cst.IfExp)):
         holder = ctx.parent(holder)
-    if isinstance(holder, cst.AnnAssign):
-        return list(bound(holder.target))
     if not isinstance(holder, cst.Assign) or len(holder.targets) != 1:
         return []
     target = holder.targets[0].target
@@ -166,6 +164,6 @@ def _binds(node: cst.CSTNode, model: str) -> bool:
     targets: list[cst.BaseExpression] = []
     if isinstance(node, cst.Assign):
         targets = [target.target for target in node.targets]
-    elif isinstance(node, (cst.AnnAssign, cst.For)):
+    elif isinstance(node, cst.For):
         targets = [node.target]
     return any(model in bound(target) for target in targets) or any(_binds(child, model) for child in node.children)

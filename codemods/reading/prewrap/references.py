@@ -117,10 +117,9 @@ def _keeps(ctx: Context, statement: cst.CSTNode, parameters: cst.Call) -> bool:
         return True
     if isinstance(statement, cst.Return):
         return statement.value is not None and is_kept(ctx, statement.value, parameters)
-    if isinstance(statement, (cst.Assign, cst.AnnAssign)):
-        kept = statement.value is not None and is_kept(ctx, statement.value, parameters)
-        targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
-        return kept and not are_ignored(ctx, frozenset(map(place, targets)))
+    if isinstance(statement, cst.Assign):
+        targets = frozenset(place(each.target) for each in statement.targets)
+        return is_kept(ctx, statement.value, parameters) and not are_ignored(ctx, targets)
     if isinstance(statement, cst.Expr):
         return is_collecting(statement.value) and not are_ignored(ctx, writes(statement))
     if isinstance(statement, cst.For):
@@ -167,4 +166,4 @@ def _is_made_of(ctx: Context, call: cst.Call, kept: frozenset[str]) -> bool:
 
 
 def _is_bound(ctx: Context, call: cst.BaseExpression) -> bool:
-    return isinstance(ctx.parent(call), (cst.Assign, cst.AnnAssign))
+    return isinstance(ctx.parent(call), cst.Assign)

@@ -79,7 +79,7 @@ def _annotated(node: cst.CSTNode, ctx: Context) -> cst.CSTNode | None:
 
 
 def _values(holder: cst.CSTNode, ctx: Context) -> Sequence[cst.BaseExpression]:
-    if isinstance(holder, cst.AnnAssign):
+    if isinstance(holder, (cst.AnnAssign, cst.Assign)):
         return [holder.value] if holder.value is not None else ()
     if isinstance(holder, cst.Param):
         return [use for use in ctx.uses(holder) if isinstance(use, cst.Name)][:1]

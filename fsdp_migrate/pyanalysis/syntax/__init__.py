@@ -11,11 +11,12 @@ import libcst as cst
 
 from fsdp_migrate.pyanalysis.depth import parse_safely
 
+from .annotated import AnnotatedAssign
 from .places import Known, Measured, Places
 from .statements import Statements
 from .unknown import Unknown
 
-__all__ = ["Places", "parse"]
+__all__ = ["AnnotatedAssign", "Places", "parse"]
 
 
 def parse(text: str) -> tuple[cst.Module, Places]:
@@ -32,4 +33,6 @@ def parse(text: str) -> tuple[cst.Module, Places]:
         except Unknown:
             pass
     module = cst.parse_module(text)
-    return module, Measured(module)
+    places = Measured(module)
+    places.convert()
+    return module, places

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, CodeSpan, MetadataWrapper
 
+from .annotated import Converter
 from .expressions import Expressions, Span
 
 
@@ -58,6 +59,11 @@ class Measured:
         text = module.code
         self._characters = None if text.isascii() else _character_offsets(text)
 
+    def convert(self) -> None:
+        """Makes the module's annotated assignments ours: from then on LibCST cannot write it."""
+        spans = self._bytes
+        self._wrapper.module.visit(Converter(lambda new, old: spans.update({new: spans[old]})))
+
     @property
     def nodes(self) -> Iterable[cst.CSTNode]:
         return self._bytes
@@ -76,8 +82,8 @@ class Measured:
         return self._characters[start], self._characters[end]
 
     @cached_property
-    def _bytes(self) -> Mapping[cst.CSTNode, CodeSpan]:
-        return cast(Mapping[cst.CSTNode, CodeSpan], self._wrapper.resolve(ByteSpanPositionProvider))
+    def _bytes(self) -> dict[cst.CSTNode, CodeSpan]:
+        return dict(cast(Mapping[cst.CSTNode, CodeSpan], self._wrapper.resolve(ByteSpanPositionProvider)))
 
 
 class _Wrapper(MetadataWrapper):

@@ -9,6 +9,7 @@ from typing import Any
 
 import libcst as cst
 
+from .annotated import annotated_assign, assign_target
 from .expressions import _COMMA, _NO_COMMA, ASYNCHRONOUS, Expressions
 from .make import maker
 from .unknown import Unknown
@@ -29,7 +30,6 @@ _import_star = maker(cst.ImportStar)
 _alias = maker(cst.ImportAlias, "name", "asname", "comma")
 _as_name = maker(cst.AsName, "name")
 _assign = maker(cst.Assign, "targets", "value")
-_assign_target = maker(cst.AssignTarget, "target")
 _ann_assign = maker(cst.AnnAssign, "target", "annotation", "value")
 _aug_assign = maker(cst.AugAssign, "target", "operator", "value")
 _name_item = maker(cst.NameItem, "name")
@@ -81,6 +81,8 @@ _BLANK_OR_COMMENT = re.compile(r"[ \t\f]*(#[^\n]*?)?\r?$")
 
 class Statements(Expressions):
     """Makes the nodes of the statements of one text."""
+
+    _in_class = False
 
     def module(self, node: ast.Module) -> cst.Module:
         """The whole text."""
@@ -242,18 +244,22 @@ class Statements(Expressions):
         return made
 
     def _assign(self, node: ast.Assign, start: int) -> Any:
-        targets = []
-        for each in node.targets:
-            target = self.expression(each)
-            made = _assign_target(target)
-            self.spans[made] = self.spans[target]
-            targets.append(made)
+        targets = [self._assign_target(each) for each in node.targets]
         return _assign(targets, self.expression(node.value))
 
+    def _assign_target(self, node: ast.expr) -> Any:
+        target = self.expression(node)
+        made = assign_target(target)
+        self.spans[made] = self.spans[target]
+        return made
+
     def _ann_assign(self, node: ast.AnnAssign, start: int) -> Any:
-        target = self.expression(node.target)
+        if node.value is None or self._in_class:
+            target, annotation = self.expression(node.target), self.annotation(node.annotation)
+            return _ann_assign(target, annotation, self.expression(node.value))
+        targets = [self._assign_target(node.target)]
         annotation = self.annotation(node.annotation)
-        return _ann_assign(target, annotation, self.expression(node.value))
+        return annotated_assign(targets, annotation, self.expression(node.value))
 
     def _aug_assign(self, node: ast.AugAssign, start: int) -> Any:
         return _aug_assign(self.expression(node.target), _AUGMENTED[type(node.op)], self.expression(node.value))
@@ -356,9 +362,15 @@ class Statements(Expressions):
         self._owned.add(opening)
         params = self.parameters(node.args, opening + 1)
         returns = self.annotation(node.returns)
-        body = self._body(node.body)
+        body = self._body_of(node, False)
         is_async = ASYNCHRONOUS if isinstance(node, ast.AsyncFunctionDef) else None
         return _function(name, params, body, decorators, returns, is_async), body
+
+    def _body_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, is_class: bool) -> Any:
+        outer, self._in_class = self._in_class, is_class
+        body = self._body(node.body)
+        self._in_class = outer
+        return body
 
     def _decorators(self, nodes: Sequence[ast.expr]) -> list[cst.Decorator]:
         found = []
@@ -381,7 +393,7 @@ class Statements(Expressions):
         arguments = self.arguments(node.bases, node.keywords)
         bases = [a for a in arguments if a.keyword is None and a.star != "**"]
         keywords = [a for a in arguments if a not in bases]
-        body = self._body(node.body)
+        body = self._body_of(node, True)
         return _class(name, body, bases, keywords, decorators), body
 
 

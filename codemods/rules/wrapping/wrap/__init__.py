@@ -277,11 +277,12 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     place = place_of(ctx, call)
     if is_repeatable(made.module):
         return made
-    is_free = place.target and not place.annotated and not _reads(place.target, call, ctx)
+    is_free = place.target and not _reads(place.target, call, ctx)
     model = place.target if is_free else made.fresh("model", "sharded_model")
     again = draft(ctx, call, model, asked, left)
     hoist(again)
-    again.before.insert(0, f"{model} = {ctx.quote(made.module)}")
+    said = f": {ctx.quote(place.type.annotation)}" if is_free and place.type is not None else ""
+    again.before.insert(0, f"{model}{said} = {ctx.quote(made.module)}")
     return again
 
 

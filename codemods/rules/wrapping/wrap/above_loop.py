@@ -17,7 +17,7 @@ from .draft import Draft
 from .emit import joined_lines
 from .shared import read_block
 
-_TARGETS = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr)
+_TARGETS = (cst.AssignTarget, cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr)
 
 
 def hoist(draft: Draft) -> None:

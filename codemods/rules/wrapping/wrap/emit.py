@@ -11,7 +11,7 @@ from codemods.reading.block_layout import extra_indent
 from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.manual import block_of, context_of
 from codemods.reading.places import bound_texts
-from codemods.reading.shapes import called_on, front
+from codemods.reading.shapes import annotation_of, called_on, front
 from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -35,7 +35,8 @@ class Place:
     """The name or attribute the result is bound to; empty when it is used in another way."""
     direct: bool
     """Whether the call is the statement's whole value."""
-    annotated: bool = False
+    type: cst.Annotation | None = None
+    """What the statement says of the target."""
 
 
 def place_of(ctx: Context, call: cst.Call) -> Place:
@@ -57,9 +58,7 @@ def place_of(ctx: Context, call: cst.Call) -> Place:
     if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
         target = statement.targets[0].target
         simple = isinstance(target, (cst.Name, cst.Attribute))
-        return Place(node, ctx.code(target) if simple else "", statement.value is call)
-    if isinstance(statement, cst.AnnAssign):
-        return Place(node, ctx.code(statement.target), statement.value is call, annotated=True)
+        return Place(node, ctx.code(target) if simple else "", statement.value is call, annotation_of(statement))
     is_all = isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call
     return Place(node, "", is_all or is_put_back(ctx, call))
 
@@ -100,7 +99,7 @@ def edits(made: Draft, place: Place) -> list[Edit]:
         lines = _lines(made, place, indent)
     else:
         first, last = made.file.span(made.call)
-        head = f"{place.target} = " if place.annotated else made.file.quote_text(start, first)
+        head = f"{place.target} = " if place.type is not None else made.file.quote_text(start, first)
         tail = made.file.quote_text(last, end)
         lines = in_branches(head, tail, _lines(made, place, indent + "    "), made)
     return [Edit(start, end, joined_lines(lines, indent, made.file))]
@@ -307,7 +306,7 @@ def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     ctx = made.file
     sharded = [_call(made, root, "", width)] if made.has_root else []
     statement = place.line.body[0]
-    in_place = isinstance(statement, cst.Expr) or (place.target == ctx.plain(made.model) and not place.annotated)
+    in_place = isinstance(statement, cst.Expr) or place.target == ctx.plain(made.model)
     if place.direct and in_place:
         return "\n".join([*sharded, *made.after])
     if place.direct and not made.after and sharded:

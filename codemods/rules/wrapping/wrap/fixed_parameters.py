@@ -22,7 +22,7 @@ from .draft import Draft, Note
 
 _OTHERS = frozenset({*DROPPED, "device_id", "module"})
 """What `fully_shard` is not given, whatever its value is, and the model."""
-_STORES = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.AsName)
+_STORES = (cst.AssignTarget, cst.AugAssign, cst.NamedExpr, cst.For, cst.AsName)
 
 
 def of_fixed_parameters(made: Draft, written: Iterable[Edit], plan: Plan) -> Note | None:

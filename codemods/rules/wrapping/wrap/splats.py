@@ -94,10 +94,10 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     if display is None:
         raise unseen(ctx, name)
     statement = ctx.parent(display)
-    if not isinstance(statement, (cst.Assign, cst.AnnAssign)) or ctx.scope(statement) is not ctx.scope(call):
+    if not isinstance(statement, cst.Assign) or ctx.scope(statement) is not ctx.scope(call):
         raise unseen(ctx, name)
     found = Spread(made={display})
-    target = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
+    target = statement.targets[0].target
     found.values = _of_display(ctx, call, display)
     line = ctx.parent(statement)
     stores: list[_Store] = []

@@ -12,7 +12,7 @@ from codemods.api import Context, Edit, NotStatic
 from codemods.reading.attribute_stores import Stored, stored
 from codemods.reading.choices import Option, lookup, options, written
 from codemods.reading.layout import length_behind, line_before
-from codemods.reading.shapes import front
+from codemods.reading.shapes import annotation_of, front
 from codemods.tables.strategies import STRATEGIES
 
 from . import own_meshes
@@ -133,7 +133,7 @@ def _has_type(option: Option) -> bool:
     is_returned = any(isinstance(node, cst.Return) for node in ctx.ancestors(option.node))
     if is_returned and isinstance(scope, cst.FunctionDef) and scope.returns is not None:
         return True
-    return any(isinstance(node, cst.AnnAssign) for node in islice(ctx.ancestors(option.node), 3))
+    return any(annotation_of(node) is not None for node in islice(ctx.ancestors(option.node), 3))
 
 
 def _meshes(found: Sequence[Option], draft: Draft) -> dict[cst.BaseExpression, str]:
@@ -164,7 +164,7 @@ def choose_in_attribute(value: cst.Attribute, draft: Draft, given: Ranks | None)
     meshes = {name for name in names if STRATEGIES[name].mesh}
     if not found or not frees_late(names) or (meshes and (given is not None or not names <= HYBRID)):
         return None
-    if len(names) > 1 and any(_is_annotated(where, target) for where, target in seen.targets):
+    if len(names) > 1 and any(_annotation(where, target) is not None for where, target in seen.targets):
         return None  # a dict is no default of a dataclass
     better = "reshard_after_forward" if len(names) == 1 else "fsdp_kwargs"
     name = "_" * value.attr.value.startswith("_") + better
@@ -175,18 +175,20 @@ def choose_in_attribute(value: cst.Attribute, draft: Draft, given: Ranks | None)
         text = "False" if len(names) == 1 else _option_text(option, False, draft)
         draft.edits.append((option.file, Edit(*option.file.span(option.node), text)))
     for where, target in seen.targets:
-        statement = where.parent(target)
+        said = _annotation(where, target)
         draft.edits.append((where, Edit(*where.span(target), name)))
-        if isinstance(statement, cst.AnnAssign):
-            draft.edits.append((where, Edit(*where.span(statement.annotation.annotation), "bool")))
+        if said is not None:
+            draft.edits.append((where, Edit(*where.span(said.annotation), "bool")))
     text = f"{draft.file.quote(value.value)}.{name}"
     if len(names) == 1:
         return Strategy(names, late=text)
     return Strategy(names, text, options=tuple(found), value=value)
 
 
-def _is_annotated(where: Context, target: cst.Name) -> bool:
-    return any(isinstance(node, cst.AnnAssign) for node in islice(where.ancestors(target), 2))
+def _annotation(where: Context, target: cst.Name) -> cst.Annotation | None:
+    """What type is said of an attribute where it is stored."""
+    parts = (cst.Attribute, cst.AssignTarget)
+    return annotation_of(next(node for node in where.ancestors(target) if not isinstance(node, parts)))
 
 
 def _options_inside(seen: Stored) -> list[Option] | None:
