@@ -73,9 +73,13 @@ def _is_joint(argument: cst.Arg) -> bool:
 
 
 def _parameters_of_ignoring(ctx: PlannedContext, value: cst.BaseExpression) -> bool:
-    """`model.parameters()` of a model whose constructor call ignores something."""
-    model = called_on(value, "parameters")
-    return model is not None and ignores_parameters(ctx, model, ctx.plan)
+    """`model.parameters()` of a model whose constructor call ignores something, or a variable that holds it."""
+    for origin in ctx.origins(value):
+        made = origin.node if isinstance(origin.node, cst.Call) else None
+        model = called_on(made, "parameters") if made is not None else None
+        if model is not None and ignores_parameters(origin.file, model, ctx.plan):
+            return True
+    return False
 
 
 CHECK = Check(CODE, "fused-optimizer-of-ignored", __doc__, words=("foreach", "fused"), find=find)

@@ -81,13 +81,18 @@ def _is_part(call: cst.Call, ctx: Context) -> bool:
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "setattr":
             return True
         if isinstance(node, cst.Assign):
-            target = node.targets[0].target
-            if isinstance(target, cst.Subscript):
-                return _is_module_list(target.value)
-            return isinstance(target, cst.Attribute) and ctx.code(target.value) == "self" and _in_module(call, ctx)
+            holders = (ctx.parent(use) for use in ctx.uses(node))
+            return any(_stores_part(each, ctx) for each in (node, *holders) if isinstance(each, cst.Assign))
         if isinstance(node, cst.BaseStatement):
             return False
     return False
+
+
+def _stores_part(statement: cst.Assign, ctx: Context) -> bool:
+    target = statement.targets[0].target
+    if isinstance(target, cst.Subscript):
+        return _is_module_list(target.value)
+    return isinstance(target, cst.Attribute) and ctx.code(target.value) == "self" and _in_module(target, ctx)
 
 
 def _is_module_list(owner: cst.BaseExpression) -> bool:
@@ -95,9 +100,9 @@ def _is_module_list(owner: cst.BaseExpression) -> bool:
     return isinstance(owner, cst.Attribute) and not (isinstance(owner.value, cst.Name) and owner.value.value == "self")
 
 
-def _in_module(call: cst.Call, ctx: Context) -> bool:
-    """Whether the call stands in a class that is a module."""
-    owner = enclosing(ctx, call, cst.ClassDef)
+def _in_module(target: cst.Attribute, ctx: Context) -> bool:
+    """Whether this stands in a class that is a module."""
+    owner = enclosing(ctx, target, cst.ClassDef)
     return owner is not None and any(
         (ctx.dotted(base.value) or ctx.code(base.value)).endswith("nn.Module") for base in owner.bases
     )

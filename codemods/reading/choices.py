@@ -14,6 +14,7 @@ import libcst as cst
 from codemods.api import Context, NotStatic
 from codemods.reading.enclosing import call_by, is_label
 from codemods.reading.passed_on import all_of
+from codemods.reading.shapes import is_dict_call
 
 Place = tuple[Context, cst.BaseExpression]
 """An expression of the program, and the file it stands in."""
@@ -151,15 +152,11 @@ def _entries(ctx: Context, display: cst.BaseExpression) -> list[tuple[str, cst.B
     if isinstance(display, cst.Dict):
         found = [(ctx.code(e.key), e.value) for e in display.elements if isinstance(e, cst.DictElement)]
         return found if len(found) == len(display.elements) else None
-    if _is_dict_call(display):
+    if is_dict_call(display):
         arguments = cst.ensure_type(display, cst.Call).args
         named = [(f'"{a.keyword.value}"', a.value) for a in arguments if a.keyword is not None]
         return named if len(named) == len(arguments) else None
     return None
-
-
-def _is_dict_call(node: cst.CSTNode | None) -> bool:
-    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict"
 
 
 def _returned(ctx: Context, call: cst.Call) -> Sequence[Place] | None:
@@ -243,7 +240,7 @@ def readers(ctx: Context, value: cst.BaseExpression, asked: cst.BaseExpression) 
         return readers(ctx, holder, asked)
     if isinstance(holder, cst.DictElement) and holder.value is value:
         return _readers_of_table(ctx, holder, asked)
-    if isinstance(holder, cst.Arg) and holder.keyword is not None and _is_dict_call(ctx.parent(holder)):
+    if isinstance(holder, cst.Arg) and holder.keyword is not None and is_dict_call(ctx.parent(holder)):
         return _readers_of_table(ctx, holder, asked)
     if isinstance(holder, cst.Arg) and _is_default(ctx, holder):
         return readers(ctx, cst.ensure_type(ctx.parent(holder), cst.Call), asked)

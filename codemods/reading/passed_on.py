@@ -12,7 +12,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import call_by
-from codemods.reading.shapes import only_target
+from codemods.reading.shapes import is_dict_call, only_target
 
 T = TypeVar("T")
 Calls = list[tuple[Context, cst.Call]]
@@ -36,6 +36,8 @@ def calls_of(ctx: Context, value: cst.BaseExpression, seen: Seen = frozenset()) 
         return _all(calls_of(ctx, use, seen) for use in ctx.uses(holder))
     if isinstance(holder, cst.DictElement) and holder.value is value:
         return _of_table(ctx, holder, seen)
+    if isinstance(holder, cst.Arg) and is_dict_call(ctx.parent(holder)):
+        return _of_table(ctx, holder, seen)
     if isinstance(holder, cst.Arg):
         return _of_parameter(ctx, holder, seen)
     return None
@@ -51,8 +53,8 @@ def _of_uses(ctx: Context, statement: cst.Assign, name: cst.Name, seen: Seen) ->
     return _all(calls_of(ctx, use, seen) for use in ctx.uses(statement))
 
 
-def _of_table(ctx: Context, entry: cst.DictElement, seen: Seen) -> Calls | None:
-    """`WRAPPERS = {"fsdp": FSDP}`, used as `WRAPPERS[name](model)` or `WRAPPERS.get(name)(model)`."""
+def _of_table(ctx: Context, entry: cst.DictElement | cst.Arg, seen: Seen) -> Calls | None:
+    """`KINDS = {"fsdp": FSDP}` or `dict(fsdp=FSDP)`, used as `KINDS[name](model)` or `KINDS.get(name)(model)`."""
     table = ctx.parent(entry)
     statement = ctx.parent(table) if table is not None else None
     name = only_target(statement)

@@ -164,12 +164,16 @@ class Layout:
                 is_apart = not written.strip() or written.endswith(("\n\n", "\n\r\n"))
                 written += edit.text.lstrip("\r\n") if is_apart else edit.text
                 continue
-            # Lines went: blank lines before and behind them would add up.
-            while not written.strip() or _BEGINS.search(written) or written.endswith(("\n\n", "\n\r\n")):
+            # Lines went: of the blank lines before and behind them, the more stay.
+            is_first = not written.strip() or _BEGINS.search(written) is not None
+            gap = written[len(written.rstrip("\r\n")) :].count("\n") - 1
+            room = None if is_first else gap
+            while room is None or room > 0:
                 line_end = self._tree.line_end(position)
                 if line_end == position or self._tree.text[position:line_end].strip():
                     break
                 position = line_end
+                room = room - 1 if room is not None else None
         return written + text[position:]
 
     def _removals(self) -> Iterator[Edit]:

@@ -188,6 +188,7 @@ OPTIMIZERS = [
     ("model.parameters(), foreach=args.foreach", True),
     ("model.parameters(), fused=False", False),
     ("model.parameters()", False),
+    ("values, fused=True", True),
     ("[p for p in model.parameters() if p.requires_grad], fused=True", False),
     ("args.other.parameters(), fused=True", False),
 ]
@@ -196,7 +197,8 @@ OPTIMIZERS = [
 @pytest.mark.parametrize(("arguments", "mixed"), OPTIMIZERS)
 def test_optimizer_that_takes_all_parameters_together(arguments: str, mixed: bool) -> None:
     for ignored, found in (("[model.head]", mixed), ("None", False)):
-        text = f"{HEAD}    model = FSDP(model, ignored_modules={ignored})\n    return torch.optim.AdamW({arguments})\n"
+        made = f"    model = FSDP(model, ignored_modules={ignored})\n    values = model.parameters()\n"
+        text = f"{HEAD}{made}    return torch.optim.AdamW({arguments})\n"
         rules = {finding.rule for finding in rewrite(text, Options(torch_version=(2, 7))).findings}
         assert ("FM124" in rules) == found
 

@@ -102,6 +102,13 @@ PASSED = {
             second = KINDS.get(name)
             return first, second(net.second)
         """,
+    "a table that dict makes": """\
+        KINDS = dict(fsdp=FSDP, ddp=DDP)
+
+
+        def build(net, name):
+            return KINDS[name](net)
+        """,
     "a default": """\
         def build(net, kind=FSDP):
             return kind(net)

@@ -57,6 +57,10 @@ PARTS = [
         "class Model(nn.Module):\n    def __init__(self):\n        self.layers = nn.ModuleList([FSDP(Layer())])\n",
         id="a list in a module",
     ),
+    pytest.param(
+        "class Model(nn.Module):\n    def __init__(self):\n        layer = FSDP(Layer())\n        self.layer = layer\n",
+        id="by way of a variable",
+    ),
 ]
 
 

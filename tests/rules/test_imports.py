@@ -364,6 +364,14 @@ def test_own_modules_stand_behind_libraries_where_both_are_new() -> None:
     assert top.index("from torch.") < top.index("\n\nfrom app.fsdp2_support import"), top
 
 
+@pytest.mark.parametrize("gap", [0, 1, 2])
+def test_of_the_blank_lines_around_an_import_that_goes_the_more_stay(gap: int) -> None:
+    first = "from torch.distributed.fsdp import fully_shard\n"
+    goes = "\n" * gap + "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    wrap = "\n\ndef wrap(net):\n    return FSDP(net)\n"
+    assert rewrite(first + goes + wrap).text == first + wrap.replace("FSDP", "fully_shard")
+
+
 def test_form_feeds_and_odd_blank_lines_stay() -> None:
     text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\x0c\n   \nmodel = FSDP(net)\n\n\n\n"
     assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(

@@ -11,7 +11,7 @@ from codemods.reading.choices import Place, readers
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.enclosing import names_around
 from codemods.reading.places import bound
-from codemods.reading.shapes import key_of
+from codemods.reading.shapes import is_dict_call, key_of
 from codemods.reading.words import last_name
 
 from .draft import Entry
@@ -159,7 +159,7 @@ def _literal(
             if not isinstance(element, cst.DictElement) or not isinstance(element.key, cst.SimpleString):
                 raise unseen(where, value)
             yield str(element.key.evaluated_value), element.value
-    elif isinstance(display, cst.Call) and isinstance(display.func, cst.Name) and display.func.value == "dict":
+    elif is_dict_call(display):
         for argument in display.args:
             if argument.keyword is None:
                 raise unseen(where, value)
