@@ -237,7 +237,7 @@ class FileContext(ParsedSource):
 
     def bound(self, name: cst.Name) -> Sequence[tuple[FileContext, cst.BaseExpression]] | None:
         found = self._facts.values.bound(self.tree, name)
-        return None if found is None else [(self._facts.file(tree), value) for tree, value in found]
+        return None if found is None else [(self._file(tree), value) for tree, value in found]
 
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         if isinstance(node, cst.Name) and self._is_annotated_otherwise(node):

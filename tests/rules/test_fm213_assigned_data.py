@@ -105,12 +105,21 @@ def test_value_that_a_generator_is_sent() -> None:
     assert "        p.data.copy_((yield x))\n" in rewrite(HEAD + text).text
 
 
-@pytest.mark.parametrize("value", ["p.data.to('cpu')", "p.data.float()", "p.to(x, non_blocking=True)"])
+MOVES = ["p.data.to('cpu')", "p.data.float()", "p.to(x, non_blocking=True)", "p.data.to(x.to(1)).clone()"]
+
+
+@pytest.mark.parametrize("value", MOVES)
 def test_what_moves_the_parameter_raises(value: str) -> None:
     text = HEAD + f"    for p in model.parameters():\n        p.data = {value}\n"
     result = check_marked(text, "FM213", Level.MANUAL, "moved or cast")
     raised = '            raise NotImplementedError("fsdp-migrate FM213: a sharded'
     assert f"        if isinstance(p, DTensor):\n{raised}" in one_line(result.text)
+
+
+def test_what_moves_it_by_way_of_a_variable_raises() -> None:
+    """Written in place, it kept the old dtype without a word."""
+    text = HEAD + "    for p in model.parameters():\n        half = p.data.half()\n        p.data = half\n"
+    check_marked(text, "FM213", Level.MANUAL, "moved or cast")
 
 
 @pytest.mark.parametrize("value", ["p.data.unsqueeze(0)", "p.view(-1)", "p.data[:3]"])

@@ -55,9 +55,8 @@ from codemods.reading.model_parameters import readings
 CODE = "FM213"
 
 _OF_OPTIMIZER = re.compile(r"""\w*optim\w*\.param_groups\b|\[["']params["']\]""", re.IGNORECASE)
-_FSDP1 = re.compile(r"FullyShardedDataParallel|distributed\.fsdp")
-_MOVES = re.compile(r"\.(to|cpu|cuda|float|half|bfloat16|double|type|contiguous|pin_memory)\([^()]*\)$")
-
+_MOVES = frozenset({"bfloat16", "contiguous", "cpu", "cuda", "double", "float", "half", "pin_memory", "to", "type"})
+_SAME = frozenset({"clone", "data", "detach"})
 _RESHAPES = frozenset({"expand", "flatten", "narrow", "permute", "repeat", "reshape", "squeeze", "t", "transpose"})
 _RESHAPES |= {"unflatten", "unsqueeze", "view"}
 
@@ -77,13 +76,14 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
         return None
     if not ctx.plan.wraps or is_for_scalars(statement, ctx) or not _is_of_model(target.value, statement, ctx):
         return None
-    param, text = ctx.code(target.value), ctx.code(value)
-    if _MOVES.search(text) and re.match(rf"{re.escape(param)}(\.data)?\.\w+\(", text):
-        return _stopped(statement, target.value, ctx, _MOVED, _HINT)
-    if isinstance(value, cst.Attribute) and ctx.code(value.value) == param and text != f"{param}.grad":
-        return _stopped(statement, target.value, ctx, _EXCHANGED, _KEEP)
-    if _is_reshaped(value, param, ctx):
-        return _stopped(statement, target.value, ctx, _RESHAPED, _BEFORE)
+    param = ctx.code(target.value)
+    for made in _values(value, ctx):
+        if _is_moved(made, param, ctx):
+            return _stopped(statement, target.value, ctx, _MOVED, _HINT)
+        if isinstance(made, cst.Attribute) and ctx.code(made.value) == param and made.attr.value != "grad":
+            return _stopped(statement, target.value, ctx, _EXCHANGED, _KEEP)
+        if _is_reshaped(made, param, ctx):
+            return _stopped(statement, target.value, ctx, _RESHAPED, _BEFORE)
     first, last = ctx.span(value)
     written = ctx.quote_text(first + 1, last - 1) if _is_in_parentheses(value) else ctx.quote(value)
     if isinstance(value, cst.Yield) and not value.lpar:
@@ -96,6 +96,26 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
 def _stopped(statement: cst.Assign, param: cst.BaseExpression, ctx: Context, message: str, hint: str) -> Fix:
     stopped = Raise(statement, CODE, message, param, _DTENSOR)
     return left(CODE, Level.MANUAL, ctx, statement, message, hint, [stopped])
+
+
+def _values(value: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpression]:
+    """What is assigned, or what the variable that is assigned is bound to here."""
+    bound = ctx.bound(value) if isinstance(value, cst.Name) else None
+    return [made for where, made in bound if where is ctx] if bound else [value]
+
+
+def _is_moved(value: cst.BaseExpression, param: str, ctx: Context) -> bool:
+    """`p.data.to(device)`, `p.detach().half().clone()`: the parameter itself, elsewhere or in another dtype."""
+    is_moved = False
+    while ctx.code(value) not in {param, f"{param}.data"}:
+        if isinstance(value, cst.Call):
+            value = value.func
+        elif isinstance(value, cst.Attribute) and value.attr.value in _MOVES | _SAME:
+            is_moved |= value.attr.value in _MOVES
+            value = value.value
+        else:
+            return False
+    return is_moved
 
 
 def _is_reshaped(value: cst.BaseExpression, param: str, ctx: Context) -> bool:
@@ -120,7 +140,7 @@ def _is_of_model(param: cst.BaseExpression, statement: cst.Assign, ctx: Context)
         if first <= start and end <= last and ctx.code(reading.param) == text:
             return True
     # Whose parameters an optimizer has is often not seen: a file that names FSDP1 does not speak of another's.
-    names_fsdp1 = _FSDP1.search(ctx.text) is not None
+    names_fsdp1 = any(True for _ in ctx.references())
     return names_fsdp1 and any(_goes_over_optimizer(loop, text, ctx) for loop in ctx.ancestors(statement))
 
 
