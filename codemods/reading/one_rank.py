@@ -33,11 +33,13 @@ _DEPTH = 3
 
 
 def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
-    """Whether the other ranks do not come here: below `if rank == 0:`, or behind `if rank != 0: return`."""
+    """Whether the other ranks do not come here: below `if rank == 0:`, in the `else` of `if rank != 0:` or behind its `return`."""
     for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
             return False
         if isinstance(outer, cst.If) and inner is outer.body and _is_one_rank(outer.test, ctx):
+            return True
+        if isinstance(outer, cst.If) and inner is outer.orelse and _is_others(outer.test, ctx):
             return True
         if isinstance(outer, cst.IndentedBlock) and _others_have_left(ctx, outer, inner):
             return True

@@ -88,7 +88,10 @@ def test_config_that_is_made_of_local_values_elsewhere() -> None:
     assert "    with state_dict_type(model, StateDictType.FULL_STATE_DICT, config(rank)):\n" in result.text
 
 
-@pytest.mark.parametrize("head", ["if rank != 0:\n        return\n    with {}:", "if rank == 0:\n     with {}:"])
+ELSE = "if rank != 0:\n        print(rank)\n    else:\n     with {}:"
+
+
+@pytest.mark.parametrize("head", ["if rank != 0:\n        return\n    with {}:", "if rank == 0:\n     with {}:", ELSE])
 @pytest.mark.parametrize(("kind", "level"), [("FULL", Level.MANUAL), ("SHARDED", Level.REWRITTEN)])
 def test_one_rank_alone_that_gathers_waits_for_the_others(head: str, kind: str, level: Level) -> None:
     context = head.format(FULL.replace("FULL", kind))
