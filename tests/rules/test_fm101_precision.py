@@ -387,20 +387,28 @@ def test_one_of_several_definitions() -> None:
     assert result.text.endswith(expected.replace("mixed_precision=", "mp_policy="))
 
 
-SUPPORT = [
-    "MixedPrecision(param_dtype=torch.bfloat16, keep_low_precision_grads=True)",
-    "MixedPrecision(param_dtype=torch.bfloat16, _module_classes_to_ignore=(Block,))",
-    "MixedPrecision(param_dtype=torch.bfloat16, cast_root_forward_inputs=False)",
-    "MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=dtype)",
-    "MixedPrecision(**dtype)",
-]
+ODD = {
+    "keep_low_precision_grads=True": {"unit_mp_policy"},  # which raises
+    "_module_classes_to_ignore=(Block,)": set[str](),  # without a policy nothing is left out of the one unit
+    "cast_root_forward_inputs=False": set[str](),
+    "cast_forward_inputs=dtype": set[str](),  # those of the root are cast anyway
+    "**dtype": {"unit_mp_policy"},
+}
 
 
-@pytest.mark.parametrize("call", SUPPORT)
-def test_what_has_no_plain_counterpart_goes_through_the_support_module(call: str) -> None:
+@pytest.mark.parametrize("field", ODD)
+def test_what_only_run_time_knows_is_read_there_also_where_it_is_written_in_the_call(field: str) -> None:
+    call = f"MixedPrecision(param_dtype=torch.bfloat16, {field})"
     result = rewrite(HEAD + f"def wrap(model, dtype):\n    return FSDP(model, mixed_precision={call})\n")
-    assert f"    return shard_model(model, mixed_precision={call})\n" in flat(result.text)
-    assert result.support == {"shard_model"}
+    assert "    return fully_shard(model, mp_policy=" in result.text
+    assert result.support == ODD[field]
+
+
+def test_inputs_that_are_cast_nowhere() -> None:
+    call = "MixedPrecision(param_dtype=torch.bfloat16, cast_root_forward_inputs=False)"
+    text = rewrite(HEAD + f"def wrap(model):\n    return FSDP(model, mixed_precision={call})\n").text
+    assert "    fsdp_mp_policy = replace(mp_policy, cast_forward_inputs=False)\n" in text
+    assert "    return fully_shard(model, mp_policy=fsdp_mp_policy)\n" in text
 
 
 def test_buffer_dtype_that_may_be_none() -> None:

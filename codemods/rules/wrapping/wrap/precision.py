@@ -57,10 +57,8 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     state = draft.state()
     try:
         _as_seen(value, origins, made, draft)
-    except NotStatic as unseen:
+    except NotStatic:
         draft.restore(state)
-        if value is origins[0].node and not isinstance(value, cst.Subscript):
-            raise unseen from None  # written in the call: what it says has no counterpart
         precision_at_run_time(hold(value, draft), draft, _are_given(origins))
 
 
@@ -395,7 +393,8 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_units, cast_root = casts
     cast_root = cast_root or cast_units
     if not cast_root:
-        raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
+        draft.common_kwargs["mp_policy"] = draft.held(_without_casts(policy, draft), "fsdp_mp_policy")
+        return
     if draft.selector is None and not cast_units and _is_part(draft):
         draft.common_kwargs["mp_policy"] = _policy_of_part(policy, draft)
         return
