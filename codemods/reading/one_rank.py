@@ -33,7 +33,7 @@ _DEPTH = 3
 
 
 def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
-    """Whether the other ranks do not come here: below `if rank == 0:`, behind `if rank != 0: return`, or in its `else`."""
+    """Whether the others do not come here: below `if rank == 0:`, behind `if rank != 0: return`, or in the `else`."""
     for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
             return False

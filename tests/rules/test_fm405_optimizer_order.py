@@ -739,6 +739,39 @@ def test_both_in_another_file() -> None:
     assert [finding.path.name for finding in result.findings if finding.rule == "FM405"] == ["train.py"]
 
 
+OTHER_NAMES = ["net", "net.cuda()", "net.train().to(device)", "torch.compile(net)", "freeze(net)", "Around(net, 1)"]
+
+
+@pytest.mark.parametrize("value", OTHER_NAMES)
+def test_the_model_has_another_name_where_it_is_wrapped(value: str) -> None:
+    """Passed over until now: the optimizer updated nothing."""
+    text = f"""
+        def freeze(net):
+            return net
+
+
+        def main(net, device, Around):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            moved = {value}
+            model = FSDP(moved, use_orig_params=True)
+            return model, optimizer
+    """
+    result = rewrite(HEAD + code(text))
+    assert [level for rule, level, _ in result.summary if rule == "FM405"] == ["rewritten"]
+
+
+def test_the_optimizer_of_another_model_that_is_made_of_the_same_settings_stays() -> None:
+    text = """
+        def main(args, build):
+            teacher = build(args)
+            optimizer = torch.optim.SGD(teacher.parameters(), lr=0.1)
+            net = build(args)
+            model = FSDP(net, use_orig_params=True)
+            return model, optimizer
+    """
+    assert "FM405" not in {rule for rule, _, _ in rewrite(HEAD + code(text)).summary}
+
+
 def test_call_that_only_run_time_knows() -> None:
     text = """
         def main(net, **kwargs):

@@ -10,7 +10,8 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.places import base, place, writes
+from codemods.reading.places import base, place, reads, writes
+from codemods.reading.words import last_name
 
 from .entering import entered, object_of
 from .keeping import passes_on
@@ -82,15 +83,61 @@ def only_reads(where: Context, function: cst.FunctionDef, places: frozenset[str]
 # Other names of a model, of its parts and of its parameters, from above a call.
 
 _PARAMETERS = (".weight", ".bias")
+_SAME = frozenset(["bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_", "to", "train"])
+"""Methods of a module that give it back."""
+_AROUND = frozenset({"checkpoint_wrapper", "compile", "convert_sync_batchnorm", "get_peft_model", "offload_wrapper"})
+_AROUND |= {"prepare_model_for_kbit_training", "PeftModel"}
+"""Functions of libraries that give a module with the same parameters."""
 
 
 def other_names(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[str, bool]]:
-    """`inner = net`, which is all of the model, and `head = net.head`, which is a part of it."""
-    for _, left, right in _assigned_above(ctx, site):
-        if right == model or right.startswith(f"{model}."):
-            yield left, right == model
-        elif left == model:
-            yield right, True
+    """`inner = net.cuda()`, which is all of the model; `head = net.head`, and `net` of `Around(net)`, parts of it."""
+    links = list(_links_above(ctx, site))
+    whole = [model]
+    pairs = [(left, right) for left, right, is_same in links if is_same]
+    for name in whole:  # grows
+        whole += [other for pair in pairs if name in pair for other in pair if other not in whole]
+    yield from ((name, True) for name in whole[1:])
+    parts = [right for left, right, _ in links if left in whole]
+    parts += [left for left, right, _ in links if any(right == name or right.startswith(f"{name}.") for name in whole)]
+    yield from ((part, False) for part in dict.fromkeys(parts) if part not in whole)
+
+
+def _links_above(ctx: Context, site: cst.Call) -> Iterator[tuple[str, str, bool]]:
+    """Of each assignment above a call: its target, a place that it reads, and whether both are the same module."""
+    scope, here = ctx.scope(site), ctx.span(site)[0]
+    for node in ctx.nodes(cst.Assign):
+        if ctx.scope(node) is not scope or ctx.span(node)[0] >= here:
+            continue
+        same, others = _same_module(ctx, node.value), reads(node.value)
+        for left in filter(None, (place(target.target) for target in node.targets)):
+            if same is not None:
+                yield left, same, True
+            elif isinstance(node.value, cst.Call) and not _is_read(node.value):
+                yield from ((left, other, False) for other in others)
+
+
+def _same_module(ctx: Context, value: cst.BaseExpression) -> str | None:
+    """The place of the module that an expression gives: `net.to(device)`, `torch.compile(net)`, `freeze(net)`."""
+    while (found := place(value)) is None and isinstance(value, cst.Call):
+        if isinstance(value.func, cst.Attribute) and value.func.attr.value in _SAME:
+            value = value.func.value
+        elif value.args and (last_name(value.func) in _AROUND or _gives_back(ctx, value)):
+            value = value.args[0].value
+        else:
+            return None
+    return found
+
+
+def _gives_back(ctx: Context, call: cst.Call) -> bool:
+    """Whether a function of the program returns what it is given first."""
+    given = {origin.node for origin in ctx.origins(call.args[0].value) if origin.node is not None}
+    return bool(given & {origin.node for origin in ctx.origins(call)})
+
+
+def _is_read(call: cst.Call) -> bool:
+    """`net.parameters()`: no module."""
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS
 
 
 def parameters_above(ctx: Context, site: cst.Call, model: str) -> Iterator[cst.BaseExpression]:

@@ -11,10 +11,11 @@ import libcst as cst
 from codemods.api import Context, Edit
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.manual import is_constructor, is_factory
-from codemods.reading.places import base, meets, place, reads, same, writes
+from codemods.reading.places import base, meets, place, reads, writes
 from codemods.reading.words import last_name
 from codemods.reading.wrapped import wrapped_place
 
+from .inside import other_names
 from .outward import Early
 from .references import PrewrapReference, references_above
 
@@ -84,7 +85,8 @@ def moving(early: Early) -> Moving | None:
     if block is None or not all(holder.can_move for holder in early.holders):
         return None
     body: list[cst.CSTNode] = list(block.body)
-    models = frozenset({early.model})
+    same = (name for name, is_whole in other_names(ctx, early.site, early.model) if is_whole)
+    models = frozenset({early.model, *same})
     held = _held(early, block, models)
     while more := _other_models(early, held) - models:
         models |= more
@@ -115,7 +117,7 @@ def moving(early: Early) -> Moving | None:
             moved.append(statement)
             made, needed = made | written, needed | read
         else:
-            if meets(needed, others) or any(_disturbs(ctx, statement, model) for model in models):
+            if meets(needed, others) or _disturbs(ctx, statement, models):
                 return None
             stays.append(statement)
     if not moved or _is_seen_elsewhere(ctx, early.site, made, stays):
@@ -217,19 +219,19 @@ def _is_movable(ctx: Context, statement: cst.CSTNode, held: bool) -> bool:
     return isinstance(statement, (cst.SimpleStatementLine, cst.If, cst.For))
 
 
-def _disturbs(ctx: Context, statement: cst.CSTNode, model: str) -> bool:
-    """Whether a statement can give the model other parameters, so that the order matters."""
-    if isinstance(statement, cst.For) and meets(reads(statement.iter), frozenset({model})):
+def _disturbs(ctx: Context, statement: cst.CSTNode, models: frozenset[str]) -> bool:
+    """Whether a statement can give a model other parameters, so that the order matters."""
+    if isinstance(statement, cst.For) and meets(reads(statement.iter), models):
         if _RESHAPES.search(ctx.code(statement.body)):
             return True
     for node in ctx.inside(statement):
         found = place(node)
-        if found is None or not same(found, model) or isinstance(ctx.parent(node), cst.Attribute):
+        if found is None or not meets(frozenset({found}), models) or isinstance(ctx.parent(node), cst.Attribute):
             continue
         holder = ctx.parent(node)
         if isinstance(holder, cst.AssignTarget):
             value = getattr(ctx.parent(holder), "value", None)
-            if not _is_same_module(value, model):
+            if not _is_same_module(value, models):
                 return True
         elif isinstance(holder, cst.Call) and holder.func is node:
             if isinstance(node, cst.Attribute) and node.attr.value not in KEEPS_PARAMETERS:
@@ -241,12 +243,12 @@ def _disturbs(ctx: Context, statement: cst.CSTNode, model: str) -> bool:
     return False
 
 
-def _is_same_module(value: object, model: str) -> bool:
-    """`model.to(device)`, `torch.compile(model)`: the same parameters under the same name."""
+def _is_same_module(value: object, models: frozenset[str]) -> bool:
+    """`model.to(device)`, `torch.compile(model)`: the same parameters."""
     if not isinstance(value, cst.Call):
-        return False
+        return isinstance(value, (cst.Name, cst.Attribute)) and place(value) in models
     if isinstance(value.func, cst.Attribute) and value.func.attr.value in KEEPS_PARAMETERS:
-        return base(value.func.value) == model
+        return base(value.func.value) in models
     return last_name(value.func) in _SAME_FUNCTIONS
 
 
