@@ -492,3 +492,69 @@ def test_optimizers_of_several_models_need_a_person(made: str) -> None:
     result = rewrite(text)
     assert result.text == text
     assert "manual" in {level for _, level, _ in result.summary}
+
+
+BY_WAY_OF_A_NAME = {
+    "groups": """
+        def groups(model):
+            decay, others = [], []
+            for name, p in model.named_parameters():
+                (others if "bias" in name else decay).append(p)
+            found = [{"params": decay}, {"params": others, "weight_decay": 0.0}]
+            return found
+
+
+        def main(net):
+            optimizer = torch.optim.AdamW(groups(net))
+            net = FSDP(net, use_orig_params=True)
+            return net, optimizer
+    """,
+    "two results": """
+        def build(config):
+            model = torch.nn.Linear(config.width, 2)
+            optimizer = torch.optim.SGD(model.parameters())
+            both = model, optimizer
+            return both
+
+
+        def main(config):
+            net, optimizer = build(config)
+            net = FSDP(net, use_orig_params=True)
+            return net, optimizer
+    """,
+    "a list that an object keeps": """
+        class Clipper:
+            def __init__(self, parameters):
+                found = list(parameters)
+                self.parameters = found
+
+
+        def main(net):
+            clipper = Clipper(net.parameters())
+            net = FSDP(net, use_orig_params=True)
+            return net, clipper
+    """,
+    "the model, where a method wraps it": """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(model.parameters())
+
+            def wrap(self):
+                inner = self.model.to("cuda")
+                self.model = FSDP(inner, use_orig_params=True)
+
+
+        def main(net):
+            trainer = Trainer(net)
+            trainer.wrap()
+            return trainer
+    """,
+}
+
+
+@pytest.mark.parametrize("text", BY_WAY_OF_A_NAME.values(), ids=BY_WAY_OF_A_NAME)
+def test_what_holds_them_is_seen_by_way_of_a_name(text: str) -> None:
+    """Passed over until now: the optimizer updated nothing."""
+    result = rewrite(HEAD + code(text))
+    assert [level for rule, level, _ in result.summary if rule == "FM405"] == ["rewritten"]

@@ -58,10 +58,8 @@ def _results(target: cst.Assign, model: str) -> Iterator[tuple[int | None, str]]
 
 def _returned(ctx: Context, function: cst.FunctionDef, position: int | None, rest: str) -> Iterator[str]:
     """What a function calls one of its results, or what lies in it: `net` of `return State(net)` for `.model`."""
-    for node in ctx.inside(function.body):
-        if not isinstance(node, cst.Return) or node.value is None or ctx.scope(node) is not function:
-            continue
-        value: cst.BaseExpression | None = node.value
+    for returned in returned_by(ctx, function):
+        value: cst.BaseExpression | None = returned
         if position is not None:
             several = list(value.elements) if isinstance(value, cst.Tuple) else []
             value = several[position].value if position < len(several) else None
@@ -77,6 +75,15 @@ def _returned(ctx: Context, function: cst.FunctionDef, position: int | None, res
                     given = place(argument.value)
                     if name in kept and given is not None:
                         yield given
+
+
+def returned_by(ctx: Context, function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:
+    """What a function returns; of a variable what it is bound to as well."""
+    for node in ctx.inside(function.body):
+        if isinstance(node, cst.Return) and node.value is not None and ctx.scope(node) is function:
+            yield node.value
+            bound = ctx.bound(node.value) if isinstance(node.value, cst.Name) else None
+            yield from (value for where, value in bound or () if where.path == ctx.path)
 
 
 def is_base_init(call: cst.Call) -> bool:

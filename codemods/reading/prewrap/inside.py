@@ -13,7 +13,7 @@ from codemods.reading.optimizers import is_optimizer
 from codemods.reading.places import base, place, reads, writes
 from codemods.reading.words import last_name
 
-from .entering import entered, object_of
+from .entering import entered, object_of, returned_by
 from .keeping import passes_on
 
 _READS = frozenset(
@@ -28,13 +28,12 @@ _DEPTH = 2
 
 def is_returned(ctx: Context, function: cst.FunctionDef, made: cst.BaseExpression, kept: frozenset[str]) -> bool:
     """`return optimizer`, `return model, optimizer`: not an object that has it somewhere."""
-    for node in ctx.inside(function.body):
-        if isinstance(node, cst.Return) and node.value is not None:
-            values = [node.value]
-            if isinstance(node.value, (cst.Tuple, cst.List)):
-                values = [element.value for element in node.value.elements]
-            if any(value is made or place(value) in kept for value in values):
-                return True
+    for returned in returned_by(ctx, function):
+        values = [returned]
+        if isinstance(returned, (cst.Tuple, cst.List)):
+            values = [element.value for element in returned.elements]
+        if any(value is made or place(value) in kept for value in values):
+            return True
     return False
 
 
@@ -47,6 +46,7 @@ def kept_outside(
     call: cst.Call,
 ) -> str | None:
     """Where the caller finds what a function makes and keeps: empty for what it returns, None where nothing stays."""
+    kept = _carried(where, function, made, kept)
     stored = {each for each in kept if each.startswith("self.")}
     for node in where.inside(function.body):
         if isinstance(node, (cst.Assign, cst.Return)) and isinstance(node.value, cst.Call):
@@ -61,6 +61,16 @@ def kept_outside(
             return ""
     found = object_of(ctx, function, call)
     return f"{found}{min(stored)[4:]}" if stored and found is not None else None
+
+
+def _carried(
+    where: Context, function: cst.FunctionDef, made: cst.BaseExpression, kept: frozenset[str]
+) -> frozenset[str]:
+    """With the local names that it gets on its way: `groups` of `groups = [{"params": decay}]`."""
+    for node in where.inside(function.body):
+        if isinstance(node, cst.Assign) and passes_on(where, node.value, kept, made):
+            kept |= {name for name in writes(node) if "." not in name}
+    return kept
 
 
 def only_reads(where: Context, function: cst.FunctionDef, places: frozenset[str], depth: int = _DEPTH) -> bool:

@@ -51,11 +51,14 @@ def _is_object(ctx: Context, call: cst.Call) -> bool:
     if not own:
         return ctx.code(call.func).rsplit(".", 1)[-1][:1].isupper()
     for where, function in own:
-        names = frozenset(param.name.value for param in function.params.params[1:])
+        names = {param.name.value for param in function.params.params[1:]}
         for node in where.inside(function.body):
-            if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
-                if any(is_kept(where, node.value, n) for n in where.inside(node.value) if place(n) in names):
+            if not isinstance(node, cst.Assign):
+                continue
+            if any(is_kept(where, node.value, n) for n in where.inside(node.value) if place(n) in names):
+                if isinstance(node.targets[0].target, cst.Attribute):
                     return True
+                names |= writes(node)
     return False
 
 

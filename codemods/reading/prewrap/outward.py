@@ -18,6 +18,7 @@ from codemods.reading.places import base, meets, place, reads
 from codemods.reading.shapes import alone, comparison, only_target
 from codemods.reading.wrapped import wrapped_place
 
+from .inside import other_names
 from .references import PrewrapReference, references_above
 
 _DEPTH = 2
@@ -137,7 +138,9 @@ def _early(step: Step, inner: tuple[Step, ...], depth: int) -> Iterator[Early]:
     holders = references_above(ctx, site, model)
     if holders:
         yield Early(ctx, site, model, holders, inner)
-    for where, caller, outer in _outside(ctx, site, model) if depth else ():
+    names = [model, *(name for name, is_whole in other_names(ctx, site, model) if is_whole)] if depth else []
+    outside = dict.fromkeys(found for name in names for found in _outside(ctx, site, name))
+    for where, caller, outer in outside:
         yield from _early(Step(where, caller, outer), (*inner, step), depth - 1)
 
 
