@@ -94,8 +94,7 @@ def _averages(ctx: Context) -> Iterator[cst.Call]:
                 continue
             if library.startswith("torch."):
                 continue  # it has no such average
-            read = [argument.value for argument in made.args if called_on(argument.value, *READERS) is not None]
-            if any(gives_parameters(each, where) for each in read):
+            if any(gives_parameters(argument.value, where) for argument in made.args):
                 yield call
                 break
 

@@ -89,20 +89,20 @@ def _clippings_in_every_turn(ctx: Context) -> Iterator[cst.Call]:
     for call in ctx.nodes(cst.Call):
         if not isinstance(call.func, (cst.Attribute, cst.Name)) or last_name(call.func) not in _CLIPPINGS:
             continue
-        if not any(ModelKind.FSDP in ctx.kinds(model) for model in _models(call)):
+        if not any(ModelKind.FSDP in where.kinds(model) for where, model in _models(call, ctx)):
             continue
         blocks = (block for block in _blocks_before(call, ctx) if not _is_synchronised_between(block, call, ctx))
         if any(_may_not_sync(block, ctx) for block in blocks):
             yield call
 
 
-def _models(call: cst.Call) -> Iterator[cst.BaseExpression]:
+def _models(call: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
     """`model` of `model.clip_grad_norm_(1.0)` and `clip_grad_norm_(model.parameters(), 1.0)`."""
     if isinstance(call.func, cst.Attribute):
-        yield call.func.value
-    given = call.args[0].value if call.args else None
-    if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute):
-        yield given.func.value
+        yield ctx, call.func.value
+    for origin in ctx.origins(call.args[0].value) if call.args else ():
+        if isinstance(origin.node, cst.Call) and isinstance(origin.node.func, cst.Attribute):
+            yield origin.file, origin.node.func.value
 
 
 def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:

@@ -102,6 +102,11 @@ def test_optimizer_behind_a_forward(optimizer: str) -> None:
     assert body(f"    model(xs)\n    return {optimizer}\n") == f"    model(xs)\n{RESHARD}    return {optimizer}\n"
 
 
+def test_optimizer_of_parameters_in_a_variable() -> None:
+    text = "    model(xs)\n{}    params = model.parameters()\n    return torch.optim.SGD(params)\n"
+    assert body(text.format("")) == text.format(RESHARD)
+
+
 LOOPS = [
     "    for x in xs:\n        {}model.zero_grad()\n        model(x).sum().backward()\n        optimizer.step()\n"
     "        evaluate(model, torch.no_grad)\n",

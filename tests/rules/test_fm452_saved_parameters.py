@@ -36,6 +36,8 @@ SAVES = [
 SAVES += [
     "    from torch_ema import ExponentialMovingAverage\n    ema = ExponentialMovingAverage(model.parameters(), 0.9)\n"
     "    torch.save(ema.state_dict(), path)\n",
+    "    from torch_ema import ExponentialMovingAverage\n    params = list(model.parameters())\n"
+    "    ema = ExponentialMovingAverage(params, 0.9)\n    torch.save(ema.state_dict(), path)\n",
 ]
 STAYS = [
     "    from torch.optim.lr_scheduler import ConstantLR\n    rate = ConstantLR(torch.optim.SGD(model.parameters()))\n"

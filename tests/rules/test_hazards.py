@@ -756,6 +756,15 @@ CLIPPED = {
         """,
         True,
     ),
+    "parameters of a name": (
+        """
+        params = model.parameters()
+        with model.no_sync() if i % 4 else contextlib.nullcontext():
+            model(x).sum().backward()
+        nn.utils.clip_grad_norm_(params, args.clip)
+        """,
+        True,
+    ),
     "a context of a name": (
         """
         context = model.no_sync() if i % 4 else contextlib.nullcontext()

@@ -58,7 +58,7 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import call_given, is_inside, named, upward
+from codemods.reading.enclosing import call_given, enclosing, is_inside, named, upward
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
@@ -99,7 +99,7 @@ def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bo
     if ModelKind.FSDP not in ctx.kinds(model) or is_inside(call, SUMMON, ctx.code(model), ctx):
         return False
     calls = [outer for outer in ctx.ancestors(call) if isinstance(outer, cst.Call)]
-    trained = any(is_optimizer(ctx, outer) for outer in calls)
+    trained = _is_for_optimizer(call, ctx)
     evaluates = ctx.mentions("no_grad", "inference_mode")
     if method == "zero_grad":
         seen = reads_after_forward(call, model, ctx, trained=True)
@@ -111,6 +111,14 @@ def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bo
         return False
     is_clipped = any({"clip", "grad"} <= words(last_name(outer.func)) for outer in calls)  # it has a rule of its own
     return after and not is_clipped
+
+
+def _is_for_optimizer(call: cst.Call, ctx: Context) -> bool:
+    """Whether an optimizer is given what the call returns, by way of a variable too."""
+    holder = enclosing(ctx, call, cst.Assign)
+    given = [call, *(ctx.uses(holder) if holder is not None else ())]
+    calls = (outer for each in given for outer in ctx.ancestors(each) if isinstance(outer, cst.Call))
+    return any(is_optimizer(ctx, outer) for outer in calls)
 
 
 def _is_asked_for_devices(call: cst.Call, ctx: Context) -> bool:
