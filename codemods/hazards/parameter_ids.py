@@ -138,8 +138,8 @@ def _is_handed_on(call: cst.Call, ctx: Context) -> bool:
 
 def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
     """Of a load, or of the call that a state is given to."""
-    outer = next((n.args for n in ctx.ancestors(call) if isinstance(n, cst.Call)), ())
-    return names_a_rank(call.args or outer, ctx)
+    taker = next((outer for outer in ctx.ancestors(call) if isinstance(outer, cst.Call)), save_of(call, ctx))
+    return names_a_rank(call.args or (taker.args if taker is not None else ()), ctx)
 
 
 def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
@@ -187,11 +187,13 @@ def _is_for_wrapped_model(
         made = origin.node
         if isinstance(made, cst.Call) and is_optimizer(origin.file, made):
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
+            held = [each.node for each in origin.file.origins(given)] if isinstance(given, cst.Name) else []
+            given = held[0] if len(held) == 1 and isinstance(held[0], cst.Call) else given
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
             if not is_of_model and has_another_way:
                 continue
-            if made in early:
+            if made in early or given in early:
                 return True
             is_plain = is_of_model and _is_plain_beside(optimizer, ctx, cst.ensure_type(given, cst.Call), origin.file)
             if holds_parameters(given, origin.file) and not is_plain:

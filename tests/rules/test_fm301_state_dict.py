@@ -776,7 +776,7 @@ _LOCAL = "FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
     ],
 )
 def test_local_state_dict_that_fsdp1_saved_loads_where_it_is_asked_for(statements: str, after: str) -> None:
-    made = "    optimizer = torch.optim.AdamW(model.parameters())\n"
+    made = "    params = model.parameters()\n    optimizer = torch.optim.AdamW(params)\n"
     text = HEAD + f"{made}    with {_LOCAL}:\n        {statements}\n"
     result = rewrite(text.replace("from torch", "import torch\nfrom torch", 1), READING)
     assert meaning(result.text).endswith(meaning(f"if 1:\n{made}    {after}\n").removeprefix("if 1:\n"))

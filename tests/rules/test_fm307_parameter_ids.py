@@ -133,6 +133,7 @@ def test_file_by_parameter_ids_needs_a_person(text: str) -> None:
     "use",
     [
         "torch.save(optimizer.state_dict(), f'optimizer.{rank:05d}.pt')",
+        "state = optimizer.state_dict()\n    torch.save(state, f'optimizer.{rank:05d}.pt')",
         "name = f'{path}.{rank}'\n    torch.save(optimizer.state_dict(), name)",
         "optimizer.load_state_dict(torch.load(path % rank))",
     ],
@@ -212,8 +213,9 @@ def test_in_the_body_of_a_test_for_fsdp_it_is_fsdps_way() -> None:
     assert told(HEAD + chosen) == ["state = optimizer.state_dict()"]
 
 
-def test_an_optimizer_from_before_the_wrap_holds_the_same_parameters() -> None:
-    early = HEAD[: HEAD.index("    model =")] + "    optimizer = torch.optim.SGD(net.parameters())\n"
+@pytest.mark.parametrize("made", ["SGD(net.parameters())", "SGD(params)"])
+def test_an_optimizer_from_before_the_wrap_holds_the_same_parameters(made: str) -> None:
+    early = HEAD[: HEAD.index("    model =")] + f"    params = net.parameters()\n    optimizer = torch.optim.{made}\n"
     wrapped = f"{early}    model = FSDP(net, use_orig_params=True)\n    torch.save(optimizer.state_dict(), path)\n"
     assert told(wrapped) == ["torch.save(optimizer.state_dict(), path)"]
 

@@ -171,17 +171,22 @@ def _model_of(
     Where that is out of sight, `model` of the context, if both come of one constructor call.
     """
     wrapped = {origin.node for origin in ctx.origins(model)}
-    for origin in ctx.origins(optimizer):
-        if not isinstance(origin.node, cst.Call):
+    for where, node in _made_of(optimizer, ctx):
+        if not isinstance(node, (cst.Name, cst.Attribute)) or ModelKind.FSDP not in where.kinds(node):
             continue
-        for node in origin.file.inside(origin.node):
-            if not isinstance(node, (cst.Name, cst.Attribute)) or ModelKind.FSDP not in origin.file.kinds(node):
-                continue
-            if origin.file.path == ctx.path and ctx.same_meaning(node, load):
-                return node
-            if wrapped & {each.node for each in origin.file.origins(node)} - {None}:
-                return model
+        if where.path == ctx.path and ctx.same_meaning(node, load):
+            return node
+        if wrapped & {each.node for each in where.origins(node)} - {None}:
+            return model
     return None
+
+
+def _made_of(optimizer: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+    """What stands in the call that makes an optimizer, and in what its arguments hold."""
+    made = [(o.file, o.node) for o in ctx.origins(optimizer) if isinstance(o.node, cst.Call)]
+    given = [each for where, call in made for argument in call.args for each in where.origins(argument.value)]
+    for where, expression in [*made, *((o.file, o.node) for o in given if o.node is not None)]:
+        yield from ((where, node) for node in where.inside(expression))
 
 
 def _without_counterpart(call: cst.Call, ctx: Context, why: str) -> Fix:
