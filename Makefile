@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 DEMO := build/demo
 HERE := $(CURDIR)
 
-.PHONY: help test oracle mutants lint demo ecosystem bench gains clean
+.PHONY: help test oracle mutants styles lint demo ecosystem bench gains clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make test   ruff, mypy and the whole test suite"
 	@echo "make oracle 3,000 generated programs are run on a stub of FSDP1: no line that used it is passed over"
 	@echo "make mutants  100 wrong migrations, made from the fixtures' right ones: each is rejected by the check that is there for it"
+	@echo "make styles  each program of tests/rules in other styles: which findings are lost by that"
 	@echo "make lint   ruff and mypy only"
 	@echo "make ecosystem DIR=…  rewrite every repository of a folder, and compare with the table of BASE (a commit)"
 	@echo "make bench  how long the tool takes, against ruff, grep and a byte scan; CORPUS=DIR adds repositories"
@@ -48,6 +49,9 @@ oracle: $(READY)
 
 mutants: $(READY)
 	@$(BIN)/python -m tests.verify.mutants
+
+styles: $(READY)
+	@$(BIN)/python -m pytest -q -p tests.metamorphic.everywhere tests/rules
 
 demo: $(READY)
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
