@@ -195,6 +195,22 @@ RIGHT = {
             model = FSDP(net, **config)
             return [p for name, p in model.named_parameters() if "bias" in name]
         """,
+    "names that are asked for their beginning before the wrap, and cleaned behind it": """
+        def clean(name):
+            return name.replace("_fsdp_wrapped_module.", "")
+
+
+        def main(net):
+            head = [p for name, p in net.named_parameters() if name.startswith("head")]
+            model = FSDP(net, use_orig_params=True)
+            with FSDP.summon_full_params(model):
+                whole = {name: p.detach().clone() for name, p in model.named_parameters() if name.startswith("head")}
+            rates = {}
+            for name, p in model.named_parameters():
+                name = clean(name)
+                rates[p] = 0.1 if name.startswith("head") or "layers.0." in name else 1.0
+            return head, whole, rates, [n for n, p in model.named_parameters() if n.split(".")[-1] == "bias"]
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -296,6 +312,46 @@ WRONG = {
             has_decay = lambda n: not is_of_norm(n)
             named = list(model.named_parameters())
             return [p for n, p in named if has_decay(n)], [p for n, p in named if not has_decay(n)]
+        """,
+    ),
+    "groups by the beginning of a name": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return [p for name, p in model.named_parameters() if name.startswith(("head.", "embed."))]
+        """,
+    ),
+    "rates by the first part of a name, in a function": (
+        "FM406",
+        """
+        def rate(name):
+            parts = name.split(".")
+            return 0.1 if parts[0] == "embed" else 1.0
+
+
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return [{"params": [p], "lr": rate(n)} for n, p in model.named_parameters()]
+        """,
+    ),
+    "frozen by what crosses a unit": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            for name, p in model.named_parameters():
+                if "layers.0.attention" in name:
+                    p.requires_grad_(False)
+            return model
+        """,
+    ),
+    "modules by their whole names": (
+        "FM406",
+        """
+        def main(net, wanted):
+            model = FSDP(net, use_orig_params=True)
+            return [module for name, module in model.named_modules() if name == wanted]
         """,
     ),
     "groups of every module's own": (
