@@ -48,7 +48,12 @@ def takes_prefix_off(body: cst.CSTNode, ctx: Context) -> bool:
 def asks_for_place(body: cst.CSTNode, names: Collection[str], ctx: Context) -> bool:
     """Whether code asks where in a name something stands, or for the whole of it."""
     parts = set(_split(body, names, ctx))
-    return any(_asks(node, names, parts, ctx) for node in (body, *ctx.inside(body)))
+    return any(_asks(node, names, parts, ctx) for node in (body, *ctx.inside(body)) if not _is_asserted(node, ctx))
+
+
+def _is_asserted(node: cst.CSTNode, ctx: Context) -> bool:
+    """It was so under FSDP1 too."""
+    return isinstance(node, cst.Comparison) and isinstance(ctx.parent(node), cst.Assert)
 
 
 def _asks(node: cst.CSTNode, names: Collection[str], parts: Collection[str], ctx: Context) -> bool:
@@ -66,7 +71,8 @@ def _compares(node: cst.Comparison, names: Collection[str]) -> bool:
     asked = [each for each in node.comparisons if isinstance(each.operator, _CONTAINS)]
     if is_name(node.left, names):
         tables = [each.comparator for each in asked if isinstance(each.comparator, (cst.Tuple, cst.List, cst.Set))]
-        return bool(tables) or any(isinstance(each.operator, _EQUALS) for each in node.comparisons)
+        equal = [each.comparator for each in node.comparisons if isinstance(each.operator, _EQUALS)]
+        return bool(tables) or any(not is_name(each, names) for each in equal)
     if not isinstance(node.left, (cst.SimpleString, cst.FormattedString)):
         return False
     return any(is_name(each.comparator, names) for each in asked) and _is_inside_an_item(node.left)

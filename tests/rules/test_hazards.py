@@ -209,6 +209,9 @@ RIGHT = {
             for name, p in model.named_parameters():
                 name = clean(name)
                 rates[p] = 0.1 if name.startswith("head") or "layers.0." in name else 1.0
+            for (n, p), (m, q) in zip(model.named_parameters(), model.named_parameters()):
+                assert n == m
+                rates[p] = q if n == m else 1.0
             return head, whole, rates, [n for n, p in model.named_parameters() if n.split(".")[-1] == "bias"]
         """,
     "names only cleaned": """
