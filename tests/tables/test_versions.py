@@ -150,7 +150,10 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
             "if image is None:\n            x = self.image(x)\n        else:\n            x = self.image(image)",
         ),
         ("nn.ModuleList([nn.Linear(4, 4)])", "x = self.image[0](x)"),
-        ("nn.ModuleList([nn.Linear(4, 4)])", "for i in range(2):\n            x = self.image[i](x) + self.image[image](x)"),
+        (
+            "nn.ModuleList([nn.Linear(4, 4)])",
+            "for i in range(2):\n            x = self.image[i](x) + self.image[image](x)",
+        ),
         ("nn.CrossEntropyLoss()", "if image is not None:\n            x = self.image(x, image)"),
         ("nn.Dropout(0.1)", "if image is not None:\n            x = self.image(x)"),
     ],
