@@ -44,6 +44,17 @@ def has_group_of_its_own(ctx: Context, model: cst.BaseExpression) -> bool:
     return any(_names_group(where, call) for where, call in calls)
 
 
+def is_read_by_group(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether the first of a model's own ranks can be another one than the world's: a hybrid strategy shards over the
+    ranks of each node, too."""
+    return has_group_of_its_own(ctx, model) or any(_is_hybrid(*each) for each in constructor_calls(model, ctx))
+
+
+def _is_hybrid(where: Context, call: cst.Call) -> bool:
+    named = (a for a in arguments(where, call) if a.keyword is not None and a.keyword.value == "sharding_strategy")
+    return any("HYBRID" in _name(origin) for given in named for origin in where.origins(given.value))
+
+
 def _wraps(where: Context, call: cst.Call) -> bool:
     return is_constructor(where, call) or is_factory(where, call) or class_given(where, call) is not None
 
