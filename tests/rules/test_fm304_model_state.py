@@ -457,6 +457,8 @@ READ_AGAIN = [
     "state = torch.load(path)\n    best = state[0]\n    model.load_state_dict(best)\n    optimizer(state[0])",
     "state = torch.load(path)\n    for _ in path:\n        model.load_state_dict(state)",
     "model.load_state_dict(path.best)",
+    "given = [path.best if optimizer else None]\n    optimizer(given)\n    model.load_state_dict(given[0])",
+    "given = [None]\n    given[0] = path.best\n    model.load_state_dict(given[0])",
     "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n        state = torch.load(path)\n"
     "        model.load_state_dict(state)\n        optimizer(state)",
 ]
@@ -466,6 +468,7 @@ READ_ONCE = [
     "state = torch.load(path)\n    model.load_state_dict(state['model'])\n    optimizer(state['optimizer'])",
     "for name in path:\n        state = torch.load(name)\n        model.load_state_dict(state)",
     "state = torch.load(path)\n    for name in path:\n        model.load_state_dict(state[name])",
+    "given = [torch.load(path) if optimizer else None]\n    optimizer(given)\n    model.load_state_dict(given[0])",
     "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        state = torch.load(path)\n"
     "        model.load_state_dict(state)\n        optimizer(state)",
 ]

@@ -205,6 +205,7 @@ RIGHT = {
             model = FSDP(net, use_orig_params=True)
             with FSDP.summon_full_params(model):
                 whole = {name: p.detach().clone() for name, p in model.named_parameters() if name.startswith("head")}
+                wide = {name: p.abs().max().item() for name, p in model.named_parameters() if p.dim() > 1}
             rates = {}
             for name, p in model.named_parameters():
                 name = clean(name)
@@ -212,7 +213,7 @@ RIGHT = {
             for (n, p), (m, q) in zip(model.named_parameters(), model.named_parameters()):
                 assert n == m
                 rates[p] = q if n == m else 1.0
-            return head, whole, rates, [n for n, p in model.named_parameters() if n.split(".")[-1] == "bias"]
+            return head, whole, wide, rates, [n for n, p in model.named_parameters() if n.split(".")[-1] == "bias"]
         """,
     "names only cleaned": """
         def main(net):

@@ -1,5 +1,5 @@
 """**What it does.** Takes this rank's piece of each gradient, `p.grad.to_local()`, or parameter, where a function adds
-their squares up over the ranks by hand, and of each parameter or gradient whose norm becomes a plain number: `torch.tensor(norms)`.
+their squares up over the ranks by hand, and of each whose norm becomes a plain number: `torch.tensor(norms)`.
 
 **Why.** Under FSDP1 a gradient was this rank's shard, and such a function put the shards together. An FSDP2 gradient is
 a DTensor: its norm to a power is global already, cannot be given to a collective, or is counted once a rank. A list of
