@@ -1165,6 +1165,38 @@ def test_a_state_dict_that_an_object_hands_on(made: str, own: str, is_found: boo
     assert ("FM445" in rules) is is_found
 
 
+MODULE = """
+class Engine(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = FSDP(net)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr({held}, name)
+
+    def step(self):
+        return self.{method}()
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "method", "is_found"),
+    [
+        ('super().__getattr__("net")', "clip_grad_norm_", True),
+        ("self.net", "clip_grad_norm_", True),
+        ('super().__getattr__("other")', "clip_grad_norm_", False),
+        ("self.net", "state_dict", False),
+    ],
+)
+def test_a_module_that_hands_on_what_modules_do_not_have(held: str, method: str, is_found: bool) -> None:
+    """FSDP1's own methods raise (AttributeError); those of every module are the object's own."""
+    rules = {finding.rule for finding in rewrite(HEAD + code(MODULE.format(held=held, method=method))).findings}
+    assert ("FM445" in rules) is is_found
+
+
 @pytest.mark.parametrize("line", ["model.head = nn.Linear(2, 2)", "model.module.head = nn.Linear(2, 2)"])
 def test_what_is_put_in_can_be_sharded_too(line: str) -> None:
     """Measured: `clip_grad_norm_` raises over plain tensors and DTensors, and runs once the new module is sharded."""
