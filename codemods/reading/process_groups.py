@@ -44,10 +44,9 @@ def has_group_of_its_own(ctx: Context, model: cst.BaseExpression) -> bool:
     return any(_names_group(where, call) for where, call in calls)
 
 
-def is_read_by_group(ctx: Context, model: cst.BaseExpression) -> bool:
-    """Whether the first of a model's own ranks can be another one than the world's: a hybrid strategy shards over the
-    ranks of each node, too."""
-    return has_group_of_its_own(ctx, model) or any(_is_hybrid(*each) for each in constructor_calls(model, ctx))
+def may_be_hybrid(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether a constructor call is seen to give a hybrid strategy: the ranks of each node shard one copy."""
+    return any(_is_hybrid(*each) for each in constructor_calls(model, ctx))
 
 
 def _is_hybrid(where: Context, call: cst.Call) -> bool:
