@@ -215,6 +215,14 @@ RIGHT = {
                 rates[p] = q if n == m else 1.0
             return head, whole, wide, rates, [n for n, p in model.named_parameters() if n.split(".")[-1] == "bias"]
         """,
+    "keys of what an attribute of the same name holds": """
+        def main(net, optimizer, grouped):
+            rest = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+            kept = {k: v for k, v in optimizer.param_groups[0].items() if k == "lr"}
+            model = FSDP(net, use_orig_params=True)
+            param_groups = grouped(model.named_parameters())
+            return param_groups, rest, kept
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
