@@ -34,7 +34,9 @@ def build(net):
 
 ## Fix safety
 
-Nothing is changed: it is reported, for you to look at. With use_orig_params=True FSDP1 had the same names. A
+Nothing is changed: it is reported, for you to look at. With use_orig_params=True FSDP1 had the same names, with
+`_fsdp_wrapped_module.` in front of what it wrapped: of them it is reported where `name.startswith("head")`,
+`name.split(".")[0]` or `name == "head.weight"` is asked, which was never so. A
 collection of the names that the wrapped model itself gave (`if name in self.shadow`) has them all in both.
 
 ## References
@@ -50,37 +52,67 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.asked_for import Asked, asked_for
+from codemods.reading.enclosing import is_self
 from codemods.reading.flat_parameters import may_have_had_flat_parameters
 from codemods.reading.model_parameters import Loop, is_summoned, loops_over
 from codemods.reading.model_parts import wrapped_around
+from codemods.reading.name_places import asks_for_place, is_name, names_of, takes_prefix_off
 from codemods.reading.parameter_lists import heads
-from codemods.reading.places import bound
 from codemods.reading.shapes import called_on
 
 CODE = "FM406"
 
 _MESSAGE = "parameters are told apart by their names: FSDP1 had one flat parameter a unit, FSDP2 has all"
+_PLACED = (
+    "names are asked for their beginning, their parts by number, or as a whole: FSDP1 put `_fsdp_wrapped_module.` in "
+    "front of the model's and of each unit's, FSDP2 has the model's own"
+)
 _HINT = "it trains as it was meant now: to go on as it was, put all parameters where FSDP1 put them"
 
 _CONTAINS = (cst.In, cst.NotIn)
 _EQUALS = (cst.Equal, cst.NotEqual)
 _PATTERNS = ("re.", "fnmatch.")
 _MODULES = frozenset({"modules", "named_modules"})
+_NAMED = frozenset({"named_buffers", "named_modules", "named_parameters"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each function that goes over a model's parameters, at the first question."""
     seen = set()
     for call in ctx.nodes(cst.Call):
-        read = read_of(call)
+        read = _named_of(call)
         if read is None or (ctx.scope(call), ctx.code(read)) in seen:
             continue
-        if not any(_tells_apart(loop, ctx) for loop in loops_over(call, ctx)):
-            continue
-        if not _asks_flat_parameters(ctx, _model(read, ctx)):
-            continue
-        seen.add((ctx.scope(call), ctx.code(read)))
-        yield finding(CODE, Level.REVIEW, ctx, call, _MESSAGE, _HINT)
+        message = _changed(call, read, ctx)
+        if message:
+            seen.add((ctx.scope(call), ctx.code(read)))
+            yield finding(CODE, Level.REVIEW, ctx, call, message, _HINT)
+
+
+def _changed(call: cst.Call, read: cst.BaseExpression, ctx: Context) -> str:
+    """What the names are asked for that FSDP1 answered otherwise."""
+    loops = loops_over(call, ctx)
+    if read_of(call) is not None and any(_tells_apart(loop, ctx) for loop in loops):
+        if _asks_flat_parameters(ctx, _model(read, ctx)):
+            return _MESSAGE
+    if any(_asks_for_place(loop, ctx) for loop in loops) and _had_prefixes(ctx, read):
+        return _PLACED
+    return ""
+
+
+def _asks_for_place(loop: Loop, ctx: Context) -> bool:
+    """The same of where something stands in a name, from which nothing is taken off first."""
+    names = names_of(loop)
+    asked = list(asked_for(loop, names, ctx))
+    if takes_prefix_off(ctx.scope(loop) or loop, ctx) or any(takes_prefix_off(e.body, e.file) for e in asked):
+        return False
+    return asks_for_place(loop, names, ctx) or any(asks_for_place(e.body, e.names, e.file) for e in asked)
+
+
+def _had_prefixes(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether names are read of a wrapped model, and not inside of `summon_full_params`, which cleaned them."""
+    is_wrapped = ModelKind.FSDP in ctx.kinds(model) and not is_self(model, ctx)
+    return is_wrapped and wrapped_around(model, ctx) is not None and not is_summoned(model, ctx)
 
 
 def _model(read: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
@@ -152,6 +184,12 @@ def _asks_flat_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
 _OF_ONE = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 
 
+def _named_of(call: cst.Call) -> cst.BaseExpression | None:
+    """`model` of `model.named_modules()`, too."""
+    is_named = isinstance(call.func, cst.Attribute) and call.func.attr.value in _NAMED
+    return call.func.value if is_named and isinstance(call.func, cst.Attribute) else read_of(call)
+
+
 def read_of(call: cst.Call) -> cst.BaseExpression | None:
     """`model` of `model.named_parameters()` and of `model._parameters.items()`."""
     if not isinstance(call.func, cst.Attribute):
@@ -161,16 +199,6 @@ def read_of(call: cst.Call) -> cst.BaseExpression | None:
     own = call.func.value
     is_own = call.func.attr.value == "items" and isinstance(own, cst.Attribute) and own.attr.value == "_parameters"
     return own.value if is_own and isinstance(own, cst.Attribute) else None
-
-
-def names_of(loop: Loop) -> set[str]:
-    """`name` of `for name, p in`, `i` and `name` of `for i, (name, p) in enumerate(`."""
-    named = list(bound(loop.target if isinstance(loop, cst.For) else loop.for_in.target))
-    return set(named[:-1])
-
-
-def is_name(node: cst.CSTNode, names: set[str]) -> bool:
-    return isinstance(node, cst.Name) and node.value in names
 
 
 def has_these_names(table: cst.BaseExpression, ctx: Context) -> bool:
@@ -225,4 +253,4 @@ def _reads_wrapped(node: cst.CSTNode, ctx: Context) -> bool:
     return read is not None and ModelKind.FSDP in ctx.kinds(read)
 
 
-CHECK = Check(CODE, "parameters-by-name", __doc__, words=("named_parameters", "_parameters"), find=find)
+CHECK = Check(CODE, "parameters-by-name", __doc__, words=(*_NAMED, "_parameters"), find=find)

@@ -56,10 +56,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.shapes import called_on, only_target
 
 CODE = "FM445"
 
-_ASKED = frozenset({"clip_grad_norm_", "load_state_dict", "no_sync", "state_dict"})
+_OF_MODULES = frozenset({"load_state_dict", "state_dict"})
+_ASKED = _OF_MODULES | {"clip_grad_norm_", "no_sync"}
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -67,32 +70,51 @@ def find(ctx: Context) -> Iterator[Finding]:
     for call in ctx.nodes(cst.Call):
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _ASKED:
             continue
-        model = next(
-            (m for o in ctx.origins(call.func.value) if (m := _stands_for(o.node, o.file, call.func.attr))), None
-        )
+        model = next(iter(_stand_for(call.func, ctx)), None)
         if model is not None:
             owner = ctx.code(call.func.value)
             message = f"`{owner}` is no model, and hands `{call.func.attr.value}` on to one that is sharded"
             yield finding(CODE, Level.MANUAL, ctx, call, message, f"ask the model itself: {owner}.{model}")
 
 
-def _stands_for(made: cst.CSTNode | None, ctx: Context, method: cst.Name) -> str | None:
-    """The attribute of an object that is asked for what the object's class lacks, where it holds an FSDP model."""
-    for origin in ctx.origins(made.func) if isinstance(made, cst.Call) else ():
-        if isinstance(origin.node, cst.ClassDef) and not _methods(origin.node, method.value):
-            for asker in _methods(origin.node, "__getattr__"):
-                held = next((each for each in origin.file.inside(asker) if _is_handed_on(each, origin.file)), None)
-                if isinstance(held, cst.Call) and isinstance(held.args[0].value, cst.Attribute):
-                    return held.args[0].value.attr.value
-    return None
+def _stand_for(method: cst.Attribute, ctx: Context) -> Iterator[str]:
+    """The attributes of an object that are asked for what the object's class lacks, where they hold an FSDP model."""
+    if is_self(method.value, ctx):
+        own = enclosing(ctx, method, cst.ClassDef)
+        classes = [(ctx, own)] if own is not None else []
+    else:
+        made = [(o.file, o.node.func) for o in ctx.origins(method.value) if isinstance(o.node, cst.Call)]
+        found = (origin for where, name in made for origin in where.origins(name))
+        classes = [(origin.file, origin.node) for origin in found if isinstance(origin.node, cst.ClassDef)]
+    for where, owner in classes:
+        if _methods(owner, method.attr.value) or (_is_module(where, owner) and method.attr.value in _OF_MODULES):
+            continue
+        for asker in _methods(owner, "__getattr__"):
+            yield from filter(None, (_handed_on(each, owner, where) for each in where.inside(asker)))
 
 
-def _is_handed_on(node: cst.CSTNode, ctx: Context) -> bool:
-    """`getattr(self.model, name)`."""
+def _handed_on(node: cst.CSTNode, owner: cst.ClassDef, ctx: Context) -> str | None:
+    """`model` of `getattr(self.model, name)` and of `getattr(super().__getattr__("model"), name)`."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or node.func.value != "getattr":
-        return False
+        return None
     held = node.args[0].value if node.args else None
-    return isinstance(held, cst.Attribute) and ModelKind.FSDP in ctx.kinds(held)
+    if isinstance(held, cst.Attribute):
+        return held.attr.value if ModelKind.FSDP in ctx.kinds(held) else None
+    if called_on(held, "__getattr__") is None or not isinstance(held, cst.Call) or not held.args:
+        return None
+    name = held.args[0].value
+    text = name.evaluated_value if isinstance(name, cst.SimpleString) else None
+    set_here = [node for node in ctx.inside(owner) if isinstance(node, cst.Assign)]
+    held_as = [(only_target(each), each.value) for each in set_here]
+    is_model = any(
+        isinstance(target, cst.Attribute) and target.attr.value == text and ModelKind.FSDP in ctx.kinds(value)
+        for target, value in held_as
+    )
+    return str(text) if is_model else None
+
+
+def _is_module(ctx: Context, owner: cst.ClassDef) -> bool:
+    return any(ctx.dotted(base.value) == "torch.nn.Module" for base in owner.bases)
 
 
 def _methods(defined: cst.ClassDef, name: str) -> list[cst.FunctionDef]:

@@ -71,7 +71,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     tying = tying_names(ctx)
     for call in ctx.nodes(cst.Call):
         if (ctx.dotted(call.func) or "").startswith("torch.nn.init.") and call.args:
-            if _is_of_model(ctx, call.args[0].value):
+            if _is_of_model(ctx, call.args[0].value) and not is_summoned(call, ctx):
                 message = "weights of a sharded model are initialised: random values differ from those of whole tensors"
                 yield finding(CODE, Level.MANUAL, ctx, call, message, "initialise before the model is sharded")
         if _initialises(ctx, call):

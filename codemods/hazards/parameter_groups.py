@@ -53,7 +53,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.asked_for import asked_for
 from codemods.reading.dimensions import asks_dimensions
 from codemods.reading.enclosing import enclosing, named
-from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
+from codemods.reading.model_parameters import READERS, Loop, handed_on, is_summoned, loops_over
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import groups_by_dimension
 from codemods.reading.parameter_lists import heads
@@ -116,7 +116,7 @@ def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
     """`model.named_parameters()`, and the loops over it in a function that is given it."""
     for call in ctx.nodes(cst.Call):
         model = called_on(call, *READERS)
-        if model is not None and wrapped_around(model, ctx) is not None:
+        if model is not None and wrapped_around(model, ctx) is not None and not is_summoned(call, ctx):
             yield call
     if any(asks_dimensions(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
         yield from (reading.body for reading in handed_on(ctx) if isinstance(reading.body, Loop))

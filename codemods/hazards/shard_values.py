@@ -48,7 +48,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
-from codemods.reading.gradients import added_up_by_hand
+from codemods.reading.gradients import added_up_by_hand, parameters_added_up
 from codemods.reading.into_backward import reaches_backward
 from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
 from codemods.reading.plain_numbers import norms_of_pieces
@@ -105,7 +105,8 @@ def _values(reading: Reading, ctx: Context) -> list[cst.Call]:
 def _is_made_local(reading: Reading, ctx: Context) -> bool:
     """Whether a rule makes local values of those in a function that adds them up over the ranks, or of their norms."""
     function = enclosing(ctx, reading.node, cst.FunctionDef)
-    return function is not None and bool(added_up_by_hand(function, ctx) or norms_of_pieces(function, ctx))
+    rules = (added_up_by_hand, parameters_added_up, norms_of_pieces)
+    return function is not None and any(rule(function, ctx) for rule in rules)
 
 
 CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, *_NORMS, "weight", "bias", "params"), find=find)

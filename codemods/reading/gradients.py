@@ -68,6 +68,26 @@ def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attrib
     return found
 
 
+def parameters_added_up(function: cst.FunctionDef, ctx: Context) -> list[cst.BaseExpression]:
+    """The same of parameters, `p.detach().norm() ** 2`: a DTensor is no argument of a collective."""
+    calls = [call for call in ctx.calls(function) if _is_collective(call, ctx)]
+    if not calls or not all(_adds_up(call, ctx) for call in calls) or not _SQUARED.search(ctx.code(function)):
+        return []
+    inside = ctx.inside(function)
+    read = [param for each in readings(ctx) if each.node in inside for param in each.seen(ctx)]
+    read = [param for param in read if not _is_asked(param, ctx)]
+    is_squares = all(is_surely_sharded(param, ctx) and is_squared(param, ctx) for param in read)
+    return read if is_squares else []
+
+
+def _is_asked(param: cst.BaseExpression, ctx: Context) -> bool:
+    """`p.grad`, and `p.requires_grad`; what a loop calls it."""
+    holder = ctx.parent(param)
+    if isinstance(holder, cst.Attribute):
+        return holder.attr.value in {"grad", "requires_grad"}
+    return isinstance(holder, (cst.For, cst.CompFor, cst.Element))
+
+
 def is_data_parallelism(function: cst.FunctionDef, ctx: Context) -> bool:
     """Whether gradients of models that are not seen to be wrapped are put together as DDP does: by its own name, or
     whole ones that are added up over all ranks.

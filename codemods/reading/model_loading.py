@@ -71,8 +71,8 @@ _DEPTH = 4
 def is_read_again(value: cst.BaseExpression, call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
     """False where the value is made in the call, or has a name that ends there; unseen callers are not supposed to."""
     name, is_kept = _first(value)
-    if name is None:
-        return False
+    if name is None:  # `[self.best if rank == 0 else None]`
+        return any(is_read_again(part, call, ctx, depth - 1) for part in _parts(value) if depth)
     if is_kept or depth == 0 or _is_named_below(value, name, call, ctx):
         return True
     scope = ctx.scope(call)
@@ -93,9 +93,18 @@ def _first(value: cst.BaseExpression) -> tuple[cst.Name | None, bool]:
     return (value if isinstance(value, cst.Name) else None), is_kept
 
 
+def _parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What a list holds, and what a conditional expression gives."""
+    if isinstance(value, cst.IfExp):
+        return [value.body, value.orelse]
+    return [each.value for each in value.elements] if isinstance(value, (cst.List, cst.Tuple)) else []
+
+
 def _binds(assignment: cst.Assign, name: cst.Name) -> bool:
-    targets = [target.target for target in assignment.targets]
-    return any(isinstance(target, cst.Name) and target.value == name.value for target in targets)
+    """`state = …`, and `states[0] = …`."""
+    targets = (target.target for target in assignment.targets)
+    bound = [target.value if isinstance(target, cst.Subscript) else target for target in targets]
+    return any(isinstance(each, cst.Name) and each.value == name.value for each in bound)
 
 
 def _is_named_below(value: cst.BaseExpression, name: cst.Name, call: cst.Call, ctx: Context) -> bool:

@@ -163,7 +163,8 @@ def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
         name = waiting.pop()
         for loop in loops if name else ():
             over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
-            if loop not in found and any(isinstance(n, cst.Name) and n.value == name for n in ctx.inside(over)):
+            named = (n for n in (over, *ctx.inside(over)) if isinstance(n, cst.Name) and n.value == name)
+            if loop not in found and not all(is_label(each, ctx) for each in named):
                 found.append(loop)
                 waiting.append("" if isinstance(loop, cst.For) else variable_of(loop, ctx))
     return found

@@ -82,6 +82,16 @@ def is_read_on_first_rank(value: cst.BaseExpression, ctx: Context, has_group: bo
     return bool(uses) and all(is_read_on_first_rank(use, ctx, has_group) for use in others)
 
 
+def is_read_on_each_node(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether something is seen to be done with a value on the first rank of a node, `if local_rank == 0:`."""
+    holder = _holder(value, ctx)
+    if is_on_one_rank(holder, ctx):
+        return _is_asked_in(holder, _LOCAL, ctx)
+    made = ctx.parent(holder)
+    uses = _uses_of(made, ctx) if isinstance(made, cst.Assign) and len(made.targets) == 1 else []
+    return any(is_read_on_each_node(use, ctx) for use in uses)
+
+
 def _uses_of(assignment: cst.Assign, ctx: Context) -> list[cst.Name]:
     """The uses of what a value is put into; of a dict that is filled by and by, those that do not fill it."""
     target = assignment.targets[0].target

@@ -44,6 +44,16 @@ def has_group_of_its_own(ctx: Context, model: cst.BaseExpression) -> bool:
     return any(_names_group(where, call) for where, call in calls)
 
 
+def may_be_hybrid(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether a constructor call is seen to give a hybrid strategy: the ranks of each node shard one copy."""
+    return any(_is_hybrid(*each) for each in constructor_calls(model, ctx))
+
+
+def _is_hybrid(where: Context, call: cst.Call) -> bool:
+    named = (a for a in arguments(where, call) if a.keyword is not None and a.keyword.value == "sharding_strategy")
+    return any("HYBRID" in _name(origin) for given in named for origin in where.origins(given.value))
+
+
 def _wraps(where: Context, call: cst.Call) -> bool:
     return is_constructor(where, call) or is_factory(where, call) or class_given(where, call) is not None
 

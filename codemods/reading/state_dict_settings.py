@@ -11,8 +11,8 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.arguments import by_parameter
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import call_given, enclosing
-from codemods.reading.one_rank import is_read_on_first_rank
-from codemods.reading.process_groups import has_group_of_its_own
+from codemods.reading.one_rank import is_read_on_each_node, is_read_on_first_rank
+from codemods.reading.process_groups import has_group_of_its_own, may_be_hybrid
 from codemods.reading.saves import may_alias
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL, FULL_LOAD, SET
 
@@ -67,8 +67,12 @@ def reading_options(read: cst.Call, chosen: Settings, ctx: Context) -> str | Non
     options = chosen.reading
     if options is None and not may_alias(read, ctx) and is_read_on_first_rank(read, ctx):
         options = f"{FULL}, cpu_offload=True"
-    is_by_group = options is not None and options.startswith(f"{FULL}, ") and has_group_of_its_own(ctx, chosen.model)
-    return None if is_by_group and not is_read_on_first_rank(read, ctx, has_group=True) else options
+    if options is None or not options.startswith(f"{FULL}, "):
+        return options
+    if has_group_of_its_own(ctx, chosen.model):
+        return options if is_read_on_first_rank(read, ctx, has_group=True) else None
+    is_by_node = is_read_on_each_node(read, ctx) and may_be_hybrid(ctx, chosen.model)
+    return None if is_by_node else options
 
 
 def context_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:

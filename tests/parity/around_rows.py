@@ -706,6 +706,33 @@ trained(
     """,
 )
 
+row(
+    "layers that batches pick, of the root and units",
+    """
+    class Picking(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inp = torch.nn.Linear(8, 12)
+            self.blocks = torch.nn.ModuleList([Block(), Block()])
+            self.outs = torch.nn.ModuleList([torch.nn.Linear(12, 1), torch.nn.Linear(12, 1)])
+
+        def forward(self, x, task):
+            return self.outs[task](self.blocks[task](self.inp(x)))
+
+
+    def main(batches):
+        model = FSDP(Picking(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        losses = []
+        for task, x in enumerate(batches):
+            loss = model(x, task % 2).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return model, losses
+    """,
+)
 for torch_only, kind in (("if x.sum() > 0:", "some batches"), ("if x is not None:", "all batches")):
     trained(
         f"a layer that {kind} use",

@@ -592,8 +592,8 @@ SUMMONS = {
         """,
 }
 for use, body in SUMMONS.items():
-    # Without a `with` that names it, a value that is read could be a shard's; FM416 asks about every initialisation.
-    asked = {"in an ExitStack": "review", "stored": "review", "to initialise": "manual"}
+    # Without a `with` that names it, a value that is read could be a shard's.
+    asked = {"in an ExitStack": "review", "stored": "review"}
     levels = f"rewritten {asked.get(use, '')}"
     loop(f"summon_full_params {use}", inside(SUMMONED, body), model="Speaker()", levels=levels)
 # FSDP1 lost what was written in front of a call, and went on with stale weights of its root behind it.

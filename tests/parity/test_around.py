@@ -15,6 +15,7 @@ from .programs import folder_of, models_of, write
 
 WITHOUT_GRADIENTS = {
     "ranks that use different parameters",  # the program itself says so: find_unused_parameters
+    "layers that batches pick, of the root and units",
     "a layer that some batches use",
     "a layer that all batches use",
     "a layer that trains nowhere, detached",

@@ -71,6 +71,21 @@ def test_squares_are_those_of_this_rank(text: str) -> None:
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+PARAMETERS = [
+    "total = sum(p.detach().float().norm() ** 2 for p in model.parameters())\ndist.all_reduce(total)",
+    "total = torch.zeros(1)\nfor n, p in model.named_parameters():\n    if p.requires_grad:\n"
+    "        total += p.data.pow(2).sum()\ndist.all_reduce(total)",
+]
+
+
+@pytest.mark.parametrize("text", PARAMETERS)
+def test_squares_of_parameters_are_those_of_this_rank(text: str) -> None:
+    result = rewrite(HEAD + body(text))
+    expected = text.replace("p.de", "p.to_local().de").replace("p.data", "p.to_local().data")
+    assert meaning(result.text).endswith(meaning(f"if 1:\n{body(expected)}").removeprefix("if 1:\n"))
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
 TOGETHER = [
     "norms = {}\nfor n, p in model.named_parameters():\n    if p.grad is not None:\n"
     "        norm = torch.linalg.norm(p.grad)\n        norms[n] = norm\n"

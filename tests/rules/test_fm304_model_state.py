@@ -457,6 +457,8 @@ READ_AGAIN = [
     "state = torch.load(path)\n    best = state[0]\n    model.load_state_dict(best)\n    optimizer(state[0])",
     "state = torch.load(path)\n    for _ in path:\n        model.load_state_dict(state)",
     "model.load_state_dict(path.best)",
+    "given = [path.best if optimizer else None]\n    optimizer(given)\n    model.load_state_dict(given[0])",
+    "given = [None]\n    given[0] = path.best\n    model.load_state_dict(given[0])",
     "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n        state = torch.load(path)\n"
     "        model.load_state_dict(state)\n        optimizer(state)",
 ]
@@ -466,6 +468,7 @@ READ_ONCE = [
     "state = torch.load(path)\n    model.load_state_dict(state['model'])\n    optimizer(state['optimizer'])",
     "for name in path:\n        state = torch.load(name)\n        model.load_state_dict(state)",
     "state = torch.load(path)\n    for name in path:\n        model.load_state_dict(state[name])",
+    "given = [torch.load(path) if optimizer else None]\n    optimizer(given)\n    model.load_state_dict(given[0])",
     "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        state = torch.load(path)\n"
     "        model.load_state_dict(state)\n        optimizer(state)",
 ]
@@ -544,6 +547,19 @@ def test_group_of_its_own_whose_first_rank_saves(context: str, rank: str, asked:
     after = rewrite(SAVED_BY_GROUP.format(context=context, rank=rank, asked=asked)).text
     assert "= full_state_dict(model, offload_to_cpu=True, rank0_only=True)" in after
     assert "= full_optim_state_dict(model, optimizer, rank0_only=True)" in after
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_hybrid_model_whose_first_rank_of_each_node_saves(context: str) -> None:
+    """It has the model, and the world's first alone has the optimizer's state. Measured: torch 2.13, 4 ranks."""
+    text = SAVED_BY_GROUP.format(context=context, rank='int(os.environ["LOCAL_RANK"])', asked="local_rank")
+    text = text.replace("process_group=group", "sharding_strategy=ShardingStrategy.HYBRID_SHARD")
+    text = text.replace("StateDictType\n", "ShardingStrategy, StateDictType\n", 1).replace(
+        "rank = int", "local_rank = int"
+    )
+    after = meaning(rewrite(text).text)
+    assert "state = full_state_dict(model, offload_to_cpu=True, rank0_only=True)" in after
+    assert "optim_state = get_optimizer_state_dict(model, optimizer, " in after
 
 
 @pytest.mark.parametrize(

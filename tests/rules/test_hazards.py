@@ -195,6 +195,34 @@ RIGHT = {
             model = FSDP(net, **config)
             return [p for name, p in model.named_parameters() if "bias" in name]
         """,
+    "names that are asked for their beginning before the wrap, and cleaned behind it": """
+        def clean(name):
+            return name.replace("_fsdp_wrapped_module.", "")
+
+
+        def main(net):
+            head = [p for name, p in net.named_parameters() if name.startswith("head")]
+            model = FSDP(net, use_orig_params=True)
+            with FSDP.summon_full_params(model):
+                whole = {name: p.detach().clone() for name, p in model.named_parameters() if name.startswith("head")}
+                wide = {name: p.abs().max().item() for name, p in model.named_parameters() if p.dim() > 1}
+            rates = {}
+            for name, p in model.named_parameters():
+                name = clean(name)
+                rates[p] = 0.1 if name.startswith("head") or "layers.0." in name else 1.0
+            for (n, p), (m, q) in zip(model.named_parameters(), model.named_parameters()):
+                assert n == m
+                rates[p] = q if n == m else 1.0
+            return head, whole, wide, rates, [n for n, p in model.named_parameters() if n.split(".")[-1] == "bias"]
+        """,
+    "keys of what an attribute of the same name holds": """
+        def main(net, optimizer, grouped):
+            rest = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+            kept = {k: v for k, v in optimizer.param_groups[0].items() if k == "lr"}
+            model = FSDP(net, use_orig_params=True)
+            param_groups = grouped(model.named_parameters())
+            return param_groups, rest, kept
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -296,6 +324,46 @@ WRONG = {
             has_decay = lambda n: not is_of_norm(n)
             named = list(model.named_parameters())
             return [p for n, p in named if has_decay(n)], [p for n, p in named if not has_decay(n)]
+        """,
+    ),
+    "groups by the beginning of a name": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return [p for name, p in model.named_parameters() if name.startswith(("head.", "embed."))]
+        """,
+    ),
+    "rates by the first part of a name, in a function": (
+        "FM406",
+        """
+        def rate(name):
+            parts = name.split(".")
+            return 0.1 if parts[0] == "embed" else 1.0
+
+
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return [{"params": [p], "lr": rate(n)} for n, p in model.named_parameters()]
+        """,
+    ),
+    "frozen by what crosses a unit": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            for name, p in model.named_parameters():
+                if "layers.0.attention" in name:
+                    p.requires_grad_(False)
+            return model
+        """,
+    ),
+    "modules by their whole names": (
+        "FM406",
+        """
+        def main(net, wanted):
+            model = FSDP(net, use_orig_params=True)
+            return [module for name, module in model.named_modules() if name == wanted]
         """,
     ),
     "groups of every module's own": (
@@ -1111,6 +1179,38 @@ def main(net, other):
 def test_a_state_dict_that_an_object_hands_on(made: str, own: str, is_found: bool) -> None:
     """`get_model_state_dict` takes modules alone, and the object's own state dict was of shards, silently."""
     rules = {finding.rule for finding in rewrite(HEAD + code(HANDED_ON.format(made=made, own=own))).findings}
+    assert ("FM445" in rules) is is_found
+
+
+MODULE = """
+class Engine(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = FSDP(net)
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr({held}, name)
+
+    def step(self):
+        return self.{method}()
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "method", "is_found"),
+    [
+        ('super().__getattr__("net")', "clip_grad_norm_", True),
+        ("self.net", "clip_grad_norm_", True),
+        ('super().__getattr__("other")', "clip_grad_norm_", False),
+        ("self.net", "state_dict", False),
+    ],
+)
+def test_a_module_that_hands_on_what_modules_do_not_have(held: str, method: str, is_found: bool) -> None:
+    """FSDP1's own methods raise (AttributeError); those of every module are the object's own."""
+    rules = {finding.rule for finding in rewrite(HEAD + code(MODULE.format(held=held, method=method))).findings}
     assert ("FM445" in rules) is is_found
 
 

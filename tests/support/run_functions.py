@@ -1116,6 +1116,9 @@ def meshes_of_strategies_that_keep_nothing_whole() -> None:
         assert function("SHARD_GRAD_OP", two).get_group() == two.get_group(0)
         assert function("HYBRID_SHARD", None, "cpu").shape == (2, 1)  # a node has one CPU
     assert support.mesh_of_group("NO_SHARD", None, "cpu").shape == (2, 1)
+    # Those of a fully_shard beside it: what takes gradients of two meshes raises.
+    assert support.resolve_mesh("cpu") == fsdp2_init._init_default_fully_shard_mesh()
+    assert support.resolve_mesh("cpu", None, dist.group.WORLD) == support.group_mesh(dist.group.WORLD, "cpu")
 
 
 # What is refused

@@ -1,5 +1,5 @@
-"""**What it does.** Takes this rank's piece of each gradient, `p.grad.to_local()`, where a function adds their squares
-up over the ranks by hand, and of each parameter or gradient whose norm becomes a plain number: `torch.tensor(norms)`.
+"""**What it does.** Takes this rank's piece of each gradient, `p.grad.to_local()`, or parameter, where a function adds
+their squares up over the ranks by hand, and of each whose norm becomes a plain number: `torch.tensor(norms)`.
 
 **Why.** Under FSDP1 a gradient was this rank's shard, and such a function put the shards together. An FSDP2 gradient is
 a DTensor: its norm to a power is global already, cannot be given to a collective, or is counted once a rank. A list of
@@ -54,20 +54,20 @@ import libcst as cst
 
 from codemods.api import Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.gradients import added_up_by_hand
+from codemods.reading.gradients import added_up_by_hand, parameters_added_up
 from codemods.reading.model_parameters import READERS
 from codemods.reading.plain_numbers import norms_of_pieces
 
 CODE = "FM214"
 
-_ADDED = "the gradients of this rank are p.grad.to_local(): their squares are added up over the ranks by hand"
+_ADDED = "what this rank has is p.grad.to_local(), or p.to_local(): the squares are added up over the ranks by hand"
 _TAKEN = "norms of this rank's pieces, p.to_local(), become plain numbers: FSDP2's pieces are other ones than FSDP1's"
 
 
 def fix(function: cst.FunctionDef, ctx: PlannedContext) -> Fix | None:
     if not ctx.plan.wraps:
         return None
-    added = added_up_by_hand(function, ctx)
+    added = [*added_up_by_hand(function, ctx), *parameters_added_up(function, ctx)]
     tensors = added or norms_of_pieces(function, ctx)
     if not tensors:
         return None

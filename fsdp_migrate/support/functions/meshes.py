@@ -194,11 +194,11 @@ def resolve_mesh(
             return device_mesh
         return replicate_mesh(device_mesh.device_type, device_mesh.get_group(0))
     if process_group is not None:
-        return DeviceMesh.from_group(process_group, device_type, mesh_dim_names=("shard",))
+        return DeviceMesh.from_group(process_group, device_type)
     if device_mesh is None:
-        return init_device_mesh(device_type, (dist.get_world_size(),), mesh_dim_names=("shard",))
+        return init_device_mesh(device_type, (dist.get_world_size(),))
     if device_mesh.ndim == 1:
         return device_mesh
     if device_mesh.mesh_dim_names is not None:
         return device_mesh[device_mesh.mesh_dim_names[0]]
-    return DeviceMesh.from_group(device_mesh.get_group(0), device_mesh.device_type, mesh_dim_names=("shard",))
+    return DeviceMesh.from_group(device_mesh.get_group(0), device_mesh.device_type)

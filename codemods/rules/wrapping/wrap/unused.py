@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.class_layout import sharded_classes
+from codemods.reading.class_layout import model_classes, sharded_classes
 from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.places import place
 from codemods.reading.wrapped import wrapped_module
@@ -32,10 +32,23 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     There, a class of the model runs one of its layers under a condition on what forward is given, or cuts off the
     gradient of one that it does not freeze.
     """
-    said = any(_is_ddp_of(where, ddp, ctx, call) for where, ddp in ctx.passing("find_unused_parameters"))
-    return said or any(
-        _is_chosen_by_input(where, owner) or _cuts_off(where, owner) for where, owner in sharded_classes(ctx, call)
-    )
+    return _is_said(ctx, call) or any(_uses_some(*each) for each in sharded_classes(ctx, call))
+
+
+def _is_said(ctx: Context, call: cst.Call) -> bool:
+    return any(_is_ddp_of(where, ddp, ctx, call) for where, ddp in ctx.passing("find_unused_parameters"))
+
+
+def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
+    """Whether it is the model's own class that chooses. A unit that it does not run had no zeros under FSDP1."""
+    if _is_said(ctx, call):
+        return False
+    models = [owner for _, owner in model_classes(ctx, call)]
+    return all(owner in models for where, owner in sharded_classes(ctx, call) if _uses_some(where, owner))
+
+
+def _uses_some(ctx: Context, owner: cst.ClassDef) -> bool:
+    return _is_chosen_by_input(ctx, owner) or _cuts_off(ctx, owner)
 
 
 def reduce_unused(made: Draft) -> None:
@@ -43,7 +56,8 @@ def reduce_unused(made: Draft) -> None:
     if not may_lack_gradients(made.file, made.call):
         return
     comment = "# Parameters without a gradient count as zero, as with FSDP1.\n"
-    line = f"{made.model}.set_reduce_scatter_unused_params(True)"
+    own = ", recurse=False" if _is_of_root_alone(made.file, made.call) else ""
+    line = f"{made.model}.set_reduce_scatter_unused_params(True{own})"
     if not exists("set_reduce_scatter_unused_params", made.file.options.torch_version):
         line = f'if hasattr({made.model}, "set_reduce_scatter_unused_params"):  # torch 2.13\n    {line}'
         # An older torch trains otherwise, or hangs where ranks use different parameters.
@@ -72,7 +86,7 @@ def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
     if "forward" not in methods or "__init__" not in methods:
         return False
     forward = methods["forward"]
-    choices = [node for node in ctx.inside(forward.body) if isinstance(node, cst.If)]
+    choices = [node for node in ctx.inside(forward.body) if isinstance(node, (cst.If, cst.IfExp))]
     given = {param.name.value for param in forward.params.params[1:]}
     for layer in _layers(ctx, methods["__init__"]):
         uses = [node for node in ctx.inside(forward.body) if isinstance(node, cst.Attribute) and place(node) == layer]
@@ -81,7 +95,16 @@ def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
         )
         if uses and not elsewhere and any(_is_only_under(ctx, uses, choice, given) for choice in choices):
             return True
+        if uses and not elsewhere and all(_is_picked(ctx.parent(use), given, ctx) for use in uses):
+            return True
     return False
+
+
+def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
+    """`self.experts[task]`, where forward is given `task`."""
+    if not isinstance(use, cst.Subscript):
+        return False
+    return any(isinstance(node, cst.Name) and node.value in given for part in use.slice for node in ctx.inside(part))
 
 
 def _cuts_off(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -114,7 +137,7 @@ def _layers(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
                 yield found
 
 
-def _is_only_under(ctx: Context, uses: list[cst.Attribute], choice: cst.If, given: set[str]) -> bool:
+def _is_only_under(ctx: Context, uses: list[cst.Attribute], choice: cst.If | cst.IfExp, given: set[str]) -> bool:
     """Whether all uses stand in one branch of a choice that is made by an argument."""
     if not any(isinstance(node, cst.Name) and node.value in given for node in ctx.inside(choice.test)):
         return False
