@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, meaning, rewrite
+from ..helpers import check_marked, check_noop, code, meaning, rewrite, rewrite_files
 
 HEAD = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -186,3 +186,13 @@ def test_plain_scaler_that_no_wrapped_model_comes_to(before: str, after: str) ->
         code(PLAIN).replace(before, after).replace("args.Sharded", "torch.distributed.fsdp.sharded_grad_scaler.Sharded")
     )
     assert not [f for f in rewrite(text).findings if f.rule == "FM204" and f.level is Level.REVIEW]
+
+
+def test_what_another_script_ignores() -> None:
+    scales = HEAD + "    return model, ShardedGradScaler()\n"
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+    ignores = f"{head}model = FSDP(net, ignored_modules=[net.head])\n"
+    apart = rewrite_files({"one.py": scales, "other.py": ignores})
+    assert [finding.level for finding in apart.findings if finding.rule == "FM204"] == [Level.REWRITTEN]
+    together = rewrite_files({"one.py": scales, "other.py": f"import one\n{ignores}"})
+    assert [finding.level for finding in together.findings if finding.rule == "FM204"] == [Level.MANUAL]
