@@ -196,3 +196,16 @@ def test_what_another_script_ignores() -> None:
     assert [finding.level for finding in apart.findings if finding.rule == "FM204"] == [Level.REWRITTEN]
     together = rewrite_files({"one.py": scales, "other.py": f"import one\n{ignores}"})
     assert [finding.level for finding in together.findings if finding.rule == "FM204"] == [Level.MANUAL]
+
+
+def test_plain_scaler_of_a_script_beside() -> None:
+    """A trainer of DDP takes its optimizer from the function that the FSDP trainer takes its own from."""
+    shared = "import torch\n\n\ndef optimizer_of(model):\n    return torch.optim.AdamW(model.parameters())\n"
+    step = "    scaler = torch.amp.GradScaler()\n    optimizer = optimizer_of(model)\n    scaler.step(optimizer)\n"
+    one = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        f"from shared import optimizer_of\n\n\ndef train(net):\n    model = FSDP(net)\n{step}"
+    )
+    other = f"import torch\nfrom shared import optimizer_of\n\n\ndef train(model):\n{step}"
+    result = rewrite_files({"shared.py": shared, "one.py": one, "other.py": other})
+    assert [finding.path.name for finding in result.findings if finding.rule == "FM204"] == ["one.py"]

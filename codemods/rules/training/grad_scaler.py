@@ -76,7 +76,7 @@ def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
     if not isinstance(node, cst.Call):
         return _of_name(node, ctx) if _is_value(node, ctx) else None
     if _is_plain(node, ctx):
-        return _of_plain(node, ctx) if ctx.plan.wraps and _scales_wrapped(node, ctx) else None
+        return _of_plain(node, ctx) if ctx.wrapping.calls(ctx.path) and _scales_wrapped(node, ctx) else None
     given = by_parameter(node.args, _ORDER) if ctx.fsdp1(node.func) == "ShardedGradScaler" else None
     if given is None:
         return None
