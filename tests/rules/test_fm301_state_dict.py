@@ -1274,3 +1274,18 @@ def test_a_kind_that_another_script_keeps() -> None:
     assert "return get_model_state_dict(model, options=" in apart.after["other.py"]
     together = rewrite_files({"one.py": keeps, "other.py": saves.replace("\n\n\ndef", "\nimport one\n\n\ndef")})
     assert "return model_state_dict(model)" in together.after["other.py"]
+
+
+@pytest.mark.parametrize("head", ["    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n", ""])
+def test_load_on_one_rank(head: str) -> None:
+    """FSDP1 gathered what it loads into, and waited for the others as well."""
+    indent = "    " * (1 + bool(head))
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType\n\n\n"
+        f"def load(net, path, rank):\n    model = FSDP(net)\n{head}{indent}if rank == 0:\n"
+        f"{indent}    model.load_state_dict(torch.load(path))\n"
+    )
+    told = [finding for finding in rewrite(text).findings if finding.level is Level.MANUAL]
+    assert ["one rank alone loads" in finding.message for finding in told] == [True]
+    everywhere = rewrite(text.replace("if rank == 0:", "if path:"))
+    assert not [finding for finding in everywhere.findings if finding.level is Level.MANUAL]
