@@ -1289,12 +1289,3 @@ def test_load_on_one_rank(head: str) -> None:
     assert ["one rank alone loads" in finding.message for finding in told] == [True]
     everywhere = rewrite(text.replace("if rank == 0:", "if path:"))
     assert not [finding for finding in everywhere.findings if finding.level is Level.MANUAL]
-
-
-def test_comment_on_a_context_that_needs_a_person() -> None:
-    inside = (
-        f"    if rank == 0:\n        print(path)\n        # gather\n        with {FULL}:\n"
-        "            state = model.state_dict()\n        torch.save(state, path)\n"
-    )
-    text = run_files({"train.py": HEAD + inside}).text
-    assert "save it\n        # gather\n        state = get_model_state_dict(" in text
