@@ -676,6 +676,6 @@ def prepare(pipe):
 
 @pytest.mark.parametrize(("given", "is_told"), [(", auto_wrap_policy=always_wrap_policy", False), ("", True)])
 def test_what_a_call_makes_does_not_come_back_to_it(given: str, is_told: bool) -> None:
-    """With a policy FSDP1 refuses a model of which anything is wrapped; without, blocks can be wrapped before the root."""
+    """With a policy FSDP1 refuses a model of which anything is wrapped; without, blocks can come before the root."""
     found = [finding.rule for finding in rewrite(GIVEN_BACK.format(given)).findings]
     assert ("FM213" in found) == is_told
