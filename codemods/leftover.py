@@ -191,6 +191,8 @@ def _is_internal(attribute: cst.Attribute, ctx: Context) -> bool:
         return False
     if isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS:
         return False  # told of what it begins with
+    if is_name(owner, "self") and ctx.defines(attribute.attr.value):
+        return False  # a method of the program's
     if any(isinstance(outer, (cst.Import, cst.ImportFrom)) for outer in ctx.ancestors(attribute)):
         return False
     held = ctx.kinds(owner)

@@ -67,13 +67,10 @@ class Plan:
     """The files that can run in one process with a wrap site: what only other programs of the tree use is not."""
     state_dicts: Mapping[cst.Call, Fix | None] = field(default_factory=dict)
     """What becomes of each state-dict setting where it stands; None for one that the support module keeps."""
+    keeping: frozenset[Path] = frozenset()
+    """The files with a setting that the support module keeps at run time, for code that does not see it."""
     usual_settings: Mapping[Path, Settings] = field(default_factory=dict)
     """What is set for every model that comes to a file, where it is wrapped; nothing for most files."""
-
-    @property
-    def keeps_state_dict_settings(self) -> bool:
-        """Whether the support module keeps any setting at run time, for code that does not see it."""
-        return any(fix is None for fix in self.state_dicts.values())
 
     def keeps_setting(self, call: cst.Call) -> bool:
         """Whether the support module keeps what this call sets."""

@@ -142,3 +142,14 @@ def test_what_keeps_a_file_as_it_is_needs_no_comment(project: Path) -> None:
     assert run("rewrite", "train.py")[0] == 1
     assert (project / "other.py").read_text() == other
     assert run("check", "train.py") == (1, [("FM113", "manual", 5)])
+
+
+def test_above_a_comment_of_a_context_that_goes(project: Path) -> None:
+    script = project / "train.py"
+    gathers = "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)"
+    inside = f"        # gather\n        with {gathers}:\n            return model.state_dict()\n"
+    script.write_text(HEAD.replace("as FSDP", "as FSDP, StateDictType") + f"    if args.rank == 0:\n{inside}")
+    run("rewrite", "train.py")
+    lines = script.read_text().splitlines()
+    found = next(i for i, line in enumerate(lines) if "todo[FM301]" in line)
+    assert lines[found + 1] == "        # gather"

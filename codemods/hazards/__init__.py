@@ -20,6 +20,7 @@ from . import (
     late_writes,
     library_checkpointers,
     library_functions,
+    lightning_strategy,
     low_precision_gradients,
     other_methods,
     parameter_attributes,
@@ -74,4 +75,5 @@ HAZARDS: tuple[Check, ...] = (
     forward_on_one_rank.CHECK,
     library_functions.CHECK,
     library_checkpointers.CHECK,
+    lightning_strategy.CHECK,
 )

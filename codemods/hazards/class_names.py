@@ -184,7 +184,7 @@ def _is_in_model(ctx: Context, module: cst.BaseExpression, depth: int = _DEPTH) 
     if _is_wrapped_below(module, ctx):
         return False
     if ModelKind.FSDP in ctx.kinds(module):
-        return True
+        return not _is_given_before(module, ctx)
     name = base(module)
     if name is None:
         return False
@@ -198,6 +198,20 @@ def _is_in_model(ctx: Context, module: cst.BaseExpression, depth: int = _DEPTH) 
         return False
     given = ctx.passed_to(module, name)
     return any(_is_in_model(where, each, depth - 1) for where, _, each in given) or _is_applied(ctx, module)
+
+
+def _is_given_before(module: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a parameter of a function gets all models above where they are wrapped: `find(self.net)`, then
+    `self.net = FSDP(self.net)`. What the function gives itself is a part of one that it got."""
+    if not isinstance(module, cst.Name):
+        return False
+    function = ctx.scope(module)
+    calls = ctx.passed_to(module, module.value)
+    given = [(where, each) for where, call, each in calls if where is not ctx or ctx.scope(call) is not function]
+    known = {origin.node for where, each in given for origin in where.origins(each)}
+    if not given or not known.issuperset(origin.node for origin in ctx.origins(module)):
+        return False
+    return all(ModelKind.FSDP not in where.kinds(each) for where, each in given)
 
 
 def _is_wrapped_below(module: cst.BaseExpression, ctx: Context) -> bool:

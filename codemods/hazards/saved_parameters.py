@@ -92,8 +92,8 @@ def _averages(ctx: Context) -> Iterator[cst.Call]:
             library = where.dotted(made.func) if isinstance(made, cst.Call) else None
             if not isinstance(made, cst.Call) or library is None or is_optimizer(where, made):
                 continue
-            if library.startswith("torch."):
-                continue  # it has no such average
+            if library.startswith("torch.") or not library.rpartition(".")[2][:1].isupper():
+                continue  # torch has no such average; and what a function makes of them is an optimizer, or not known
             if any(gives_parameters(argument.value, where) for argument in made.args):
                 yield call
                 break

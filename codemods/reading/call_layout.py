@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit
 from codemods.plan import PlannedContext
+from codemods.reading.enclosing import upward
 from codemods.reading.layout import line_before
 from codemods.reading.shapes import alone
 from codemods.tables.state_dicts import CONTEXT
@@ -77,7 +78,8 @@ def gone_around(node: cst.CSTNode, ctx: PlannedContext) -> int:
 
 def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With | cst.If]:
     """The `with FSDP.state_dict_type(…):` around a node that are taken away, and an `if hasattr(model, "module"):`."""
-    blocks = [block for block in ctx.ancestors(node) if isinstance(block, cst.With) and len(block.items) == 1]
+    around = [outer for inner, outer in upward(ctx, node) if isinstance(outer, cst.With) and inner is outer.body]
+    blocks = [block for block in around if len(block.items) == 1]
     calls = [(block, call) for block in blocks if isinstance(call := block.items[0].item, cst.Call)]
     gone = [block for block, call in calls if ctx.fsdp1(call.func) == CONTEXT and not ctx.plan.keeps_setting(call)]
     return [*gone, *(outer for outer in ctx.ancestors(node) if isinstance(outer, cst.If) and is_given_up(outer, ctx))]

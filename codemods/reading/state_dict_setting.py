@@ -42,7 +42,9 @@ def usual_or_default(model: cst.BaseExpression, ctx: PlannedContext) -> Settings
 def is_kept_at_run_time(node: cst.CSTNode, ctx: PlannedContext) -> bool:
     """Whether the support module says at run time of which kind the state dict is that is read or loaded here."""
     setting = setting_of(node, ctx)
-    return ctx.plan.keeps_state_dict_settings if setting is None else ctx.plan.keeps_setting(setting)
+    if setting is not None:
+        return ctx.plan.keeps_setting(setting)
+    return any(path == ctx.path or ctx.wrapping.runs_with(ctx.path, path) for path in ctx.plan.keeping)
 
 
 def set_above(node: cst.CSTNode, ctx: Context) -> cst.Call | None:

@@ -6,6 +6,7 @@ import ast
 import builtins
 import symtable
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 
 from ..pyanalysis.quiet_ast import parsed
@@ -42,7 +43,8 @@ def _undefined(nodes: list[ast.AST], text: str) -> frozenset[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         top = symtable.symtable(text, "program", "exec")
-    known = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()} | _KNOWN
+    bound = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    known = bound - _of_themselves(nodes[0]) | _KNOWN
     found: set[str] = set()
     tables = [top]
     while tables:
@@ -54,6 +56,26 @@ def _undefined(nodes: list[ast.AST], text: str) -> frozenset[str]:
             if symbol.is_declared_global() and symbol.is_assigned():
                 known.add(symbol.get_name())
     return frozenset(found - known)
+
+
+def _of_themselves(module: ast.AST) -> set[str]:
+    """The names that only `x = f(x)` binds, outside functions: a snippet that leaves out where it has `x` from."""
+    stores: Counter[str] = Counter()
+    statements = [*ast.iter_child_nodes(module)]
+    while statements:
+        node = statements.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            stores.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            stores[node.name] += 1
+            continue
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stores[node.id] += 1
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            stores[name] -= any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(node.value))
+        statements += ast.iter_child_nodes(node)
+    return {name for name, count in stores.items() if not count}
 
 
 def _imported(nodes: list[ast.AST]) -> frozenset[str]:

@@ -36,6 +36,7 @@ from ..pyanalysis.values import Values
 from .class_tests import class_test, is_excluded, is_given_to_wrapper
 from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
+from .not_yet import is_wrapped_below
 from .on_purpose import OnPurpose
 from .other_classes import is_of_another_class
 from .own_makers import is_made_by_another
@@ -385,7 +386,7 @@ class FileContext(ParsedSource):
     def _is_set_below(self, tree: Tree, call: cst.Call, node: cst.BaseExpression) -> bool:
         """`use(self.model)`, then `self.model = FSDP(self.model)` in the same function, or what a helper returns."""
         if isinstance(node, cst.Name):
-            return False
+            return tree is self.tree and is_wrapped_below(self, call, node)
         if tree is self.tree and tree.scope_of[call] is tree.scope_of[node]:
             statement = next((n for n in tree.ancestors(call) if isinstance(n, cst.Assign)), None)
             bindings = [statement] if statement is not None else []

@@ -46,7 +46,9 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
         near=_near(model, graph),
     )
     plan = replace(plan, usual_settings=_usual_settings(model, plan))
-    return replace(plan, state_dicts=_state_dicts(model, plan))
+    found, files = _state_dicts(model, plan)
+    keeping = frozenset(files[call] for call, fix in found.items() if fix is None)
+    return replace(plan, state_dicts=found, keeping=keeping)
 
 
 def _near(model: ProgramModel, graph: kept.Graph) -> frozenset[Path]:
@@ -79,13 +81,17 @@ def _usual_settings(model: ProgramModel, plan: Plan) -> Mapping[Path, Settings]:
     return usual_settings(own[0]) if own and not plan.skipped_wraps else {}
 
 
-def _state_dicts(model: ProgramModel, plan: Plan) -> Mapping[cst.Call, Fix | None]:
-    """What becomes of each state-dict setting where it stands, under a plan that says it can; None where it cannot."""
+def _state_dicts(model: ProgramModel, plan: Plan) -> tuple[Mapping[cst.Call, Fix | None], Mapping[cst.Call, Path]]:
+    """What becomes of each state-dict setting where it stands, under a plan that says it can, None where it cannot; and
+    the file of each."""
     planned = PlannedModel(model, plan)
     files = [planned.of(each) for each in model.wrapping.own if not plan.is_kept(each.path)]
     calls = [(file, call) for file in files for call in file.nodes(cst.Call) if state_dict.is_setting(call, file)]
     found = {call: state_dict.in_place(call, file) for file, call in calls}
     blocks = {call for file, call in calls if file.fsdp1(call.func) == CONTEXT}
-    if any(fix is None and call not in blocks for call, fix in found.items()):  # which can put back what others set
-        return {call: fix if call in blocks else None for call, fix in found.items()}
-    return found
+    paths = {call: file.path for file, call in calls}
+    kept = {paths[call] for call, fix in found.items() if fix is None and call not in blocks}
+    for file, call in calls:  # one that is kept can put back what others set
+        if call not in blocks and any(path == file.path or file.wrapping.runs_with(file.path, path) for path in kept):
+            found[call] = None
+    return found, paths

@@ -111,6 +111,7 @@ def test_edits_that_overlap(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ("before", "after"),
     [
         pytest.param("x = y\n", "x = y + 1\n", id="a name that was undefined before"),
+        pytest.param("y = f(y)\n", "f(y)\n", id="a name that only held what was made of itself before"),
         pytest.param("import os\n", "import os\nx = 1\n", id="an import that was unused before"),
         pytest.param("def f(:\n", "def f((:\n", id="what was no Python before"),
         pytest.param("", "from x import *\ny\n", id="what a star import may bind"),
@@ -120,3 +121,8 @@ def test_edits_that_overlap(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_what_is_no_fault(before: str, after: str) -> None:
     assert not list(faults(before, after))
+
+
+@pytest.mark.parametrize("before", ["y = g(x)\ny = f(y)\n", "import y\ny = f(y)\n", "for y in (): y = f(y)\n"])
+def test_a_name_that_was_bound_otherwise_too_is_asked_for(before: str) -> None:
+    assert [name for name, _ in faults("def f(x): ...\nx = g = 0\n" + before, "def f(x): ...\nf(y)\n")] == ["y"]

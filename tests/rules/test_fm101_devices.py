@@ -272,3 +272,15 @@ def test_device_of_a_choice_is_set_where_there_is_one(device: str, test: str, ow
     text = rewrite(HEAD.replace("net", "net, other") + wraps + "\n").text
     line = f"    if {test}:\n        torch.cuda.set_device({own})\n"
     assert text.count("set_device") == text.count(line) == bool(test)
+
+
+def test_device_that_a_function_chooses() -> None:
+    """A mesh is of the device that it returns, which may be the CPU."""
+    result = rewrite(
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n\n"
+        "def chosen(rank):\n    if torch.cuda.is_available():\n        return torch.device(f'cuda:{rank}')\n"
+        "    return torch.device('cpu')\n\n\n"
+        "def shard(net, rank):\n"
+        "    return FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD, device_id=chosen(rank))\n"
+    )
+    assert "init_device_mesh(chosen(rank).type, " in result.text

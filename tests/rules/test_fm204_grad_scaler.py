@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, meaning, rewrite
+from ..helpers import check_marked, check_noop, code, meaning, rewrite, rewrite_files
 
 HEAD = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -186,3 +186,26 @@ def test_plain_scaler_that_no_wrapped_model_comes_to(before: str, after: str) ->
         code(PLAIN).replace(before, after).replace("args.Sharded", "torch.distributed.fsdp.sharded_grad_scaler.Sharded")
     )
     assert not [f for f in rewrite(text).findings if f.rule == "FM204" and f.level is Level.REVIEW]
+
+
+def test_what_another_script_ignores() -> None:
+    scales = HEAD + "    return model, ShardedGradScaler()\n"
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+    ignores = f"{head}model = FSDP(net, ignored_modules=[net.head])\n"
+    apart = rewrite_files({"one.py": scales, "other.py": ignores})
+    assert [finding.level for finding in apart.findings if finding.rule == "FM204"] == [Level.REWRITTEN]
+    together = rewrite_files({"one.py": scales, "other.py": f"import one\n{ignores}"})
+    assert [finding.level for finding in together.findings if finding.rule == "FM204"] == [Level.MANUAL]
+
+
+def test_plain_scaler_of_a_script_beside() -> None:
+    """A trainer of DDP takes its optimizer from the function that the FSDP trainer takes its own from."""
+    shared = "import torch\n\n\ndef optimizer_of(model):\n    return torch.optim.AdamW(model.parameters())\n"
+    step = "    scaler = torch.amp.GradScaler()\n    optimizer = optimizer_of(model)\n    scaler.step(optimizer)\n"
+    one = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        f"from shared import optimizer_of\n\n\ndef train(net):\n    model = FSDP(net)\n{step}"
+    )
+    other = f"import torch\nfrom shared import optimizer_of\n\n\ndef train(model):\n{step}"
+    result = rewrite_files({"shared.py": shared, "one.py": one, "other.py": other})
+    assert [finding.path.name for finding in result.findings if finding.rule == "FM204"] == ["one.py"]

@@ -79,3 +79,14 @@ def test_a_line_for_each_part_where_one_is_too_long() -> None:
     ]
     lines = "".join(f"        {part}\n" for part in parts)
     assert rewrite(HEAD + body).text.endswith(f"    context_of_this_turn = (\n{lines}    )\n")
+
+
+def test_asked_of_a_model_that_is_not_followed() -> None:
+    """Its class is asked first: the context below it takes any model, and any other answers as before."""
+    helper = (
+        "\n\n@contextmanager\ndef unsynchronised(model):\n    if hasattr(model, 'no_sync'):\n"
+        "        with model.no_sync():\n            yield\n    else:\n        yield\n"
+    )
+    result = rewrite(HEAD + f"    return model\n{helper}")
+    assert "    if isinstance(model, FSDPModule) or hasattr(model, 'no_sync'):\n" in result.text
+    assert "FM205" in {rule for rule, level, _ in result.summary if level == "rewritten"}

@@ -9,7 +9,7 @@ import pytest
 from codemods.api import Level
 from fsdp_migrate.pipeline import Options
 
-from ..helpers import check_marked, check_noop, code, flat, meaning, rewrite, run_files
+from ..helpers import check_marked, check_noop, code, flat, meaning, rewrite, rewrite_files, run_files
 
 HEAD = """\
 import torch
@@ -1261,3 +1261,34 @@ def test_context_of_the_programs_own_sets_the_kind_for_what_it_yields_to() -> No
     assert "write(model_state_dict(model))" in text
     text = rewrite(OWN_CONTEXT.format(given="model.state_dict()", written="state")).text
     assert "    yield get_model_state_dict(model)\n" in text
+
+
+def test_a_kind_that_another_script_keeps() -> None:
+    """`state_dict_type` as a value is kept at run time, for the scripts that load the file alone."""
+    keeps = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType\n\n\n"
+        "def context(model):\n    return FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)\n"
+    )
+    saves = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def save(net):\n    model = FSDP(net)\n    return model.state_dict()\n"
+    )
+    apart = rewrite_files({"one.py": keeps, "other.py": saves})
+    assert "return get_model_state_dict(model, options=" in apart.after["other.py"]
+    together = rewrite_files({"one.py": keeps, "other.py": saves.replace("\n\n\ndef", "\nimport one\n\n\ndef")})
+    assert "return model_state_dict(model)" in together.after["other.py"]
+
+
+@pytest.mark.parametrize("head", ["    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n", ""])
+def test_load_on_one_rank(head: str) -> None:
+    """FSDP1 gathered what it loads into, and waited for the others as well."""
+    indent = "    " * (1 + bool(head))
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType\n\n\n"
+        f"def load(net, path, rank):\n    model = FSDP(net)\n{head}{indent}if rank == 0:\n"
+        f"{indent}    model.load_state_dict(torch.load(path))\n"
+    )
+    told = [finding for finding in rewrite(text).findings if finding.level is Level.MANUAL]
+    assert ["one rank alone loads" in finding.message for finding in told] == [True]
+    everywhere = rewrite(text.replace("if rank == 0:", "if path:"))
+    assert not [finding for finding in everywhere.findings if finding.level is Level.MANUAL]

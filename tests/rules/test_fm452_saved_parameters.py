@@ -40,6 +40,8 @@ SAVES += [
     "    ema = ExponentialMovingAverage(params, 0.9)\n    torch.save(ema.state_dict(), path)\n",
 ]
 STAYS = [
+    "    from tools import build\n    adam = build(model.parameters(), class_name='torch.optim.Adam')\n"
+    "    torch.save(adam.state_dict(), path)\n",
     "    from torch.optim.lr_scheduler import ConstantLR\n    rate = ConstantLR(torch.optim.SGD(model.parameters()))\n"
     "    torch.save(rate.state_dict(), path)\n",
     "    average.other = {}\n    torch.save(average.other, path)\n",

@@ -1256,3 +1256,37 @@ INITIALISED = {
 def test_initialisation_that_is_no_other(body: str) -> None:
     text = HEAD + f"def main(net, other):\n    {body}\n    return model\n"
     assert "FM416" not in {finding.rule for finding in rewrite(text).findings}
+
+
+FOUND_BY_NAME = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def find(module, name):
+    if module.__class__.__name__ == name:
+        return module.__class__
+    for child in module.children():
+        if (found := find(child, name)) is not None:
+            return found
+
+
+class Trainer:
+    def wrap(self, net):
+        self.net = net
+        {above}
+        self.net = FSDP(self.net, auto_wrap_policy=ModuleWrapPolicy(set(classes)))
+        {below}
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "is_found"),
+    [
+        ("classes = [find(self.net, 'Block')]", "", False),
+        ("classes = [find(self.net, 'Block')]", "find(self.net, 'Block')", True),
+    ],
+)
+def test_class_looked_for_before_an_attribute_is_wrapped(above: str, below: str, is_found: bool) -> None:
+    result = rewrite(FOUND_BY_NAME.format(above=above, below=below))
+    assert ("FM411" in {rule for rule, _, _ in result.summary}) == is_found

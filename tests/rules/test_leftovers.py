@@ -273,3 +273,13 @@ def test_what_torch_has_no_more_asks_no_person() -> None:
         (Level.REVIEW, True),
         (Level.REVIEW, True),
     ]
+
+
+@pytest.mark.parametrize(("defined", "is_told"), [("_local_shard", False), ("own", True)])
+def test_method_of_the_programs_own_named_like_an_internal(defined: str, is_told: bool) -> None:
+    text = (
+        "from library import Base\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        f"class Check(Base):\n    def {defined}(self, tensor):\n        return tensor.narrow(0, 0, 1)\n\n"
+        "    def check(self, net, tensor):\n        self.model = FSDP(net)\n        return self._local_shard(tensor)\n"
+    )
+    assert ("FM401" in {finding.rule for finding in rewrite(text).findings}) == is_told

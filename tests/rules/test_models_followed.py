@@ -653,3 +653,29 @@ OWN = [
 def test_what_a_class_wraps_for_itself_comes_to_no_method_that_it_overrides(own: str, is_apart: bool) -> None:
     text = rewrite(OVERRIDDEN.format(own)).text
     assert ("        return self.model.state_dict()\n" in text) == is_apart
+
+
+GIVEN_BACK = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import always_wrap_policy
+
+
+def shard(model):
+    for p in model.parameters():
+        p.data = p.data.half()
+    model = FSDP(model{})
+    return model
+
+
+def prepare(pipe):
+    pipe.net = shard(pipe.net)
+    pipe.head = shard(pipe.head)
+"""
+
+
+@pytest.mark.parametrize(("given", "is_told"), [(", auto_wrap_policy=always_wrap_policy", False), ("", True)])
+def test_what_a_call_makes_does_not_come_back_to_it(given: str, is_told: bool) -> None:
+    """With a policy FSDP1 refuses a model of which anything is wrapped; without, blocks can come before the root."""
+    found = [finding.rule for finding in rewrite(GIVEN_BACK.format(given)).findings]
+    assert ("FM213" in found) == is_told

@@ -125,7 +125,7 @@ from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import SUMMON
-from codemods.tables.state_dicts import CONTEXT, DCP, FULL
+from codemods.tables.state_dicts import CONTEXT, DCP, FULL, LOADED_ALONE, LOADED_HINT
 
 CODE = "FM304"
 
@@ -158,6 +158,9 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     if found.method == "state_dict" and model_around(found.model, ctx) is not None:
         made = replace(made, findings=[_of_a_part(each) for each in made.findings])
+    if found.method == "load_state_dict" and ctx.kinds(found.model) == {ModelKind.FSDP} and is_on_one_rank(call, ctx):
+        asking = [replace(each, level=Level.MANUAL, hint=LOADED_HINT) for each in made.findings]
+        made = replace(made, findings=[replace(each, message=f"{each.message}; {LOADED_ALONE}") for each in asking])
     return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
 
 

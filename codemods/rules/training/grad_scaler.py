@@ -76,7 +76,7 @@ def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
     if not isinstance(node, cst.Call):
         return _of_name(node, ctx) if _is_value(node, ctx) else None
     if _is_plain(node, ctx):
-        return _of_plain(node, ctx) if ctx.plan.wraps and _scales_wrapped(node, ctx) else None
+        return _of_plain(node, ctx) if ctx.wrapping.calls(ctx.path) and _scales_wrapped(node, ctx) else None
     given = by_parameter(node.args, _ORDER) if ctx.fsdp1(node.func) == "ShardedGradScaler" else None
     if given is None:
         return None
@@ -157,11 +157,13 @@ def _is_asked_freely(test: cst.BaseExpression) -> bool:
 
 
 def _ignores_parameters(ctx: PlannedContext) -> bool:
-    """Whether a constructor call of the program names what it ignores, and that is not seen to be frozen."""
-    drafts = [wrap.draft for wrap in ctx.plan.wraps.values() if wrap.draft is not None]
+    """Whether a constructor call of a script that runs this file names what it ignores, and that is not seen to be
+    frozen."""
+    wraps = [ctx.plan.wraps[call] for _, call in ctx.wrapping.calls(ctx.path) if call in ctx.plan.wraps]
+    drafts = [wrap.draft for wrap in wraps if wrap.draft is not None]
     if any(draft.ignores and not ignores_frozen(draft.file, draft.call) for draft in drafts):
         return True
-    given = [(where, call, name) for name in _IGNORED for where, call in ctx.passing(name)]
+    given = [(where, call, name) for name in _IGNORED for where, call in ctx.passing(name) if _runs_here(where, ctx)]
     values = [
         (where, argument.value)
         for where, call, name in given
@@ -170,6 +172,10 @@ def _ignores_parameters(ctx: PlannedContext) -> bool:
         if not ignores_frozen(where, call)
     ]
     return any(not origin.is_none for where, value in values for origin in where.origins(value))
+
+
+def _runs_here(where: Context, ctx: Context) -> bool:
+    return where.path == ctx.path or ctx.wrapping.runs_with(ctx.path, where.path)
 
 
 RULE: Rule[cst.Call | Reference] = Rule(

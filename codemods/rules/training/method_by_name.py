@@ -34,10 +34,10 @@ def step(net, loss):
 ## Fix safety
 
 The same way is taken. `getattr` becomes the support module's function for this model. Where `no_sync` is looked up on
-what may be another model too, or with a default other than None, the model is asked for its class first, and any other
-answers as before. `_streams` of a model that may lack it (`getattr(model, "_streams", None)`) only orders its work:
-that stays. Where another method is looked up on such a model, or what is looked up has no counterpart (the wrapper's
-state-dict methods, handles and flat parameters), the place is reported, and raises.
+what may be another model too, by `hasattr` too, or with a default other than None, the model is asked for its class
+first, and any other answers as before. `_streams` of a model that may lack it (`getattr(model, "_streams", None)`) only
+orders its work: that stays. Where another method is looked up on such a model, or what is looked up has no counterpart
+(the wrapper's state-dict methods, handles and flat parameters), the place is reported, and raises.
 
 ## References
 
@@ -108,6 +108,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     is_test = call.func.value == "hasattr"
     if name == "no_sync" and not is_test and (ModelKind.FSDP in held or _may_be_model(model, ctx)):
         return _function(call, name, held, ctx)
+    if name == "no_sync" and is_test and _may_be_model(model, ctx):
+        return _class_test(call, name, held, ctx)
     if ModelKind.FSDP not in held:
         return left(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
     if name in BY_NAME and is_test:
@@ -162,7 +164,8 @@ def _class_test(call: cst.Call, name: str, held: Set[ModelKind], ctx: Context) -
     item = ctx.named(FSDP_MODULE, call)
     text = f"isinstance({ctx.quote(call.args[0].value)}, {item.local})"
     if name == "no_sync" and not held <= {ModelKind.FSDP, ModelKind.OTHER}:
-        text = f"({text} or {ctx.quote(call)})"  # a DDP model has this method too
+        text = f"{text} or {ctx.quote(call)}"  # a DDP model has this method too
+        text = text if isinstance(ctx.parent(call), (cst.If, cst.Return)) else f"({text})"
     return replaced(CODE, ctx, call, text, f"hasattr of `{name}` becomes a class test", [item])
 
 

@@ -74,7 +74,7 @@ from codemods.reading.model_parts import UNITS_ONLY
 from codemods.reading.own_keys import adds_keys
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
-from codemods.tables.state_dicts import CONTEXT, SET, SETTINGS
+from codemods.tables.state_dicts import CONTEXT, LOADED_ALONE, LOADED_HINT, SET, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
 from .local import HINT as LOCAL_HINT
@@ -162,6 +162,9 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     if written.is_on_one_rank:
         level, hint = Level.MANUAL, "read it on every rank, and let one of them save it"
         message += "; one rank alone reads there, and waits for the others, as under FSDP1"
+    elif written.loads_on_one_rank:
+        level, hint = Level.MANUAL, LOADED_HINT
+        message += f"; {LOADED_ALONE}"
     return Fix(
         edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
         findings=[finding(CODE, level, ctx, call, message, hint)],

@@ -39,6 +39,8 @@ class Body:
     """Whether one of them reads a part of the model: `model.encoder.state_dict()`."""
     is_on_one_rank: bool = False
     """Whether one of them gathers, and the other ranks do not come there."""
+    loads_on_one_rank: bool = False
+    """Whether one of them loads, and the other ranks do not come there."""
 
     def name(self, item: Import, node: cst.Call, ctx: Context) -> str:
         """What an import is called where `node` stands."""
@@ -123,6 +125,7 @@ def _rewrite_method(
 
 def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Context, written: Body) -> None:
     load = loading(node, ctx)
+    written.loads_on_one_rank |= is_on_one_rank(node, ctx)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx) and not comes_from_dcp(node, ctx)
     start, first = ctx.bare_span(node)[0], ctx.span(load.state)[0]
     gap = own_line(ctx, node.args[0], block)

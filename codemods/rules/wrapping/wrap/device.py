@@ -59,7 +59,7 @@ def _set(origins: Sequence[Origin], text: str, is_variable: bool, draft: Draft, 
     draft.device = text
     if all(is_cuda(origin) for origin in origins):
         _found(origins, draft)
-    elif is_variable and all(map(_is_device, origins)):
+    elif all(map(_is_device, origins)) and (is_variable or any(map(_may_be_cpu, origins))):
         draft.any_device = text
     if all(_is_current(origin) for origin in origins) or (_device_is_set(draft) and not _is_another(origins, draft)):
         return
