@@ -336,9 +336,10 @@ program(
     def build():
         model = Nested()
         for name in ("a", "b"):
-            model.layers[name] = FSDP(model.layers[name], use_orig_params=True)
-        return FSDP(model, use_orig_params=True)
+            model.layers[name] = FSDP(model.layers[name], sync_module_states=True, use_orig_params=True)
+        return FSDP(model, sync_module_states=True, use_orig_params=True)
     """,
+    seed_by_rank=True,
 )
 program(
     "a helper whose group and strategy nobody passes",
