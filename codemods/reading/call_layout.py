@@ -11,8 +11,8 @@ from codemods.api import Context, Edit
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import upward
 from codemods.reading.layout import line_before
+from codemods.reading.setting_helpers import is_context
 from codemods.reading.shapes import alone
-from codemods.tables.state_dicts import CONTEXT
 
 from .block_layout import extra_indent
 from .inner_choice import is_given_up
@@ -81,7 +81,7 @@ def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With | 
     around = [outer for inner, outer in upward(ctx, node) if isinstance(outer, cst.With) and inner is outer.body]
     blocks = [block for block in around if len(block.items) == 1]
     calls = [(block, call) for block in blocks if isinstance(call := block.items[0].item, cst.Call)]
-    gone = [block for block, call in calls if ctx.fsdp1(call.func) == CONTEXT and not ctx.plan.keeps_setting(call)]
+    gone = [block for block, call in calls if is_context(call, ctx) and not ctx.plan.keeps_setting(call)]
     return [*gone, *(outer for outer in ctx.ancestors(node) if isinstance(outer, cst.If) and is_given_up(outer, ctx))]
 
 

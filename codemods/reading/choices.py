@@ -14,7 +14,7 @@ import libcst as cst
 from codemods.api import Context, NotStatic
 from codemods.reading.enclosing import call_by, is_label
 from codemods.reading.passed_on import all_of
-from codemods.reading.shapes import is_dict_call
+from codemods.reading.shapes import is_call_to
 
 Place = tuple[Context, cst.BaseExpression]
 """An expression of the program, and the file it stands in."""
@@ -152,7 +152,7 @@ def _entries(ctx: Context, display: cst.BaseExpression) -> list[tuple[str, cst.B
     if isinstance(display, cst.Dict):
         found = [(ctx.code(e.key), e.value) for e in display.elements if isinstance(e, cst.DictElement)]
         return found if len(found) == len(display.elements) else None
-    if is_dict_call(display):
+    if is_call_to(display, "dict"):
         arguments = cst.ensure_type(display, cst.Call).args
         named = [(f'"{a.keyword.value}"', a.value) for a in arguments if a.keyword is not None]
         return named if len(named) == len(arguments) else None
@@ -240,7 +240,7 @@ def readers(ctx: Context, value: cst.BaseExpression, asked: cst.BaseExpression) 
         return readers(ctx, holder, asked)
     if isinstance(holder, cst.DictElement) and holder.value is value:
         return _readers_of_table(ctx, holder, asked)
-    if isinstance(holder, cst.Arg) and holder.keyword is not None and is_dict_call(ctx.parent(holder)):
+    if isinstance(holder, cst.Arg) and holder.keyword is not None and is_call_to(ctx.parent(holder), "dict"):
         return _readers_of_table(ctx, holder, asked)
     if isinstance(holder, cst.Arg) and _is_default(ctx, holder):
         return readers(ctx, cst.ensure_type(ctx.parent(holder), cst.Call), asked)

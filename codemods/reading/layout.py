@@ -27,6 +27,8 @@ def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
     if isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1 and not isinstance(ctx.parent(holder), cst.With):
         return Edit(*ctx.span(statement), "pass")
     start, end = ctx.whole_lines(statement)
+    if isinstance(statement, cst.FunctionDef) and statement.decorators:
+        start = ctx.whole_lines(statement.decorators[0])[0]
     above, below = ctx.text[:start].split("\n")[:-1], ctx.text[end:].split("\n")
     if "\n" not in ctx.newline or len(below) == 1:
         return Edit(start, end, "")

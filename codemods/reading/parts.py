@@ -19,11 +19,24 @@ def wraps_parts(ctx: Context, call: cst.Call) -> bool:
     callers = ctx.callers(call)
     given = [
         (ctx, wrapped_module(call)),
-        *((where, argument.value) for where, each in callers for argument in each.args),
+        *(
+            (where, argument.value)
+            for where, each in callers
+            for argument in each.args
+            if _may_be_module(ctx, call, argument)
+        ),
     ]
     is_one_of_several = len(callers) > 1 or ctx.wrapping.is_several(ctx.path)
     is_part = is_one_of_several and any(_is_held(where, module) for where, module in given)
     return is_part or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+
+
+def _may_be_module(ctx: Context, call: cst.Call, argument: cst.Arg) -> bool:
+    """Whether an argument of a call of the function around is for a parameter: no setting that goes into `**kwargs`."""
+    function = ctx.scope(call)
+    if argument.keyword is None or not isinstance(function, cst.FunctionDef):
+        return True
+    return argument.keyword.value in parameter_names(function)
 
 
 def root_around(ctx: Context, call: cst.Call) -> cst.Call | None:
@@ -100,6 +113,12 @@ def _is_held(ctx: Context, module: cst.BaseExpression | None) -> bool:
         isinstance(each, cst.FunctionDef) and each.name.value == "forward" for each in methods
     )
     return not is_trainers
+
+
+def is_called_again(ctx: Context, call: cst.Call) -> bool:
+    """Whether the program calls the function of a call several times, or in a loop."""
+    calls = [each for where, each in ctx.callers(call) if where.dotted(each.func) != "functools.partial"]
+    return len(calls) > 1 or _is_repeated(ctx, call)
 
 
 def _is_repeated(ctx: Context, call: cst.Call) -> bool:

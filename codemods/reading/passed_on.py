@@ -12,7 +12,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import call_by
-from codemods.reading.shapes import is_dict_call, only_target
+from codemods.reading.shapes import is_call_to, only_target
 
 T = TypeVar("T")
 Calls = list[tuple[Context, cst.Call]]
@@ -36,7 +36,7 @@ def calls_of(ctx: Context, value: cst.BaseExpression, seen: Seen = frozenset()) 
         return _all(calls_of(ctx, use, seen) for use in ctx.uses(holder))
     if isinstance(holder, cst.DictElement) and holder.value is value:
         return _of_table(ctx, holder, seen)
-    if isinstance(holder, cst.Arg) and is_dict_call(ctx.parent(holder)):
+    if isinstance(holder, cst.Arg) and is_call_to(ctx.parent(holder), "dict"):
         return _of_table(ctx, holder, seen)
     if isinstance(holder, cst.Arg):
         return _of_parameter(ctx, holder, seen)

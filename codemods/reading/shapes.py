@@ -27,11 +27,6 @@ def annotation_of(statement: cst.CSTNode | None) -> cst.Annotation | None:
     return next((part for part in parts if isinstance(part, cst.Annotation)), None)
 
 
-def is_dict_call(node: cst.CSTNode | None) -> TypeGuard[cst.Call]:
-    """`dict(…)`."""
-    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict"
-
-
 def parameters(function: cst.FunctionDef) -> tuple[cst.Param, ...]:
     """Those that a call can name."""
     return (*function.params.params, *function.params.kwonly_params)

@@ -14,6 +14,7 @@ from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.one_rank import is_read_on_each_node, is_read_on_first_rank
 from codemods.reading.process_groups import has_group_of_its_own, may_be_hybrid
 from codemods.reading.saves import may_alias
+from codemods.reading.setting_helpers import Helper, helper_of, is_context, is_of_this_object
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL, FULL_LOAD, SET
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
@@ -79,7 +80,7 @@ def context_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     """The call of the `state_dict_type` context that a node stands in."""
     for ancestor in ctx.ancestors(node):
         for item in ancestor.items if isinstance(ancestor, cst.With) else ():
-            if isinstance(item.item, cst.Call) and ctx.fsdp1(item.item.func) == CONTEXT:
+            if isinstance(item.item, cst.Call) and is_context(item.item, ctx):
                 return item.item
     return None
 
@@ -93,6 +94,9 @@ def is_local(node: cst.CSTNode, ctx: Context) -> bool:
 
 def settings(call: cst.Call, ctx: Context) -> Settings:
     """Raises NotStatic when the type or its config is not seen in the source."""
+    helper = helper_of(call, ctx)
+    if helper is not None:
+        return _of_helper(helper, call, ctx)
     arguments = _arguments(call)
     model = arguments.get("module")
     if model is None:
@@ -110,6 +114,42 @@ def settings(call: cst.Call, ctx: Context) -> Settings:
     }
     dead = list(_dead({name: value for name, value in arguments.items() if name not in read}, ctx))
     return Settings(model, kind, of_model, of_optimizer, _with_conditions(dead, ctx))
+
+
+def _of_helper(helper: Helper, call: cst.Call, ctx: Context) -> Settings:
+    """What a function of the program's own asks for, with what it is passed."""
+    inner = _arguments(helper.inner)
+    found = {name: helper.meant(value) for name, value in inner.items()}
+    where, model = found.get("module", (helper.file, helper.inner))
+    if where is not ctx or (model is inner.get("module") and not is_of_this_object(helper, call, ctx)):
+        raise NotStatic("the model is not among its arguments")
+    home, value = found.get("state_dict_type", (helper.file, None))
+    kind = _kind(value, home)
+    configs = []
+    for name, expected in zip(_ORDER[2:], CONFIGS[kind], strict=True):
+        home, value = found.get(name, (helper.file, None))
+        texts = _config(value, expected, call if home is ctx and value is not inner.get(name) else helper.inner, home)
+        configs.append(
+            {key: _at_call(text, helper, ctx) if home is helper.file else text for key, text in texts.items()}
+        )
+    passed = {name: value for name, (home, value) in found.items() if home is ctx and value is not inner[name]}
+    return Settings(model, kind, configs[0], configs[1], _with_conditions(list(_dead(passed, ctx)), ctx))
+
+
+def _at_call(text: str, helper: Helper, ctx: Context) -> str:
+    """The text of a field where the function is called. Raises NotStatic for one that is only known inside of it."""
+    name = text.removeprefix("not ")
+    if name in {"False", "True"}:
+        return text
+    where, value = helper.given.get(name, (helper.file, None))
+    said = _constant(value, where) if value is not None else ""
+    if said and name != text:
+        return "False" if said == "True" else "True"
+    if not said and value is not None and where is ctx and isinstance(value, (cst.Name, cst.Attribute)):
+        said = text.replace(name, ctx.code(value))
+    if not said:
+        raise NotStatic(f"`{text}` is only known in {helper.function.name.value}")
+    return said
 
 
 def default(model: cst.BaseExpression) -> Settings:
@@ -290,4 +330,4 @@ def _is_all_dead(choice: cst.If, dead: Sequence[cst.CSTNode], ctx: Context) -> b
 
 def _is_context_argument(use: cst.CSTNode, ctx: Context) -> bool:
     call = call_given(use, ctx)
-    return call is not None and ctx.fsdp1(call.func) in {CONTEXT, SET}
+    return call is not None and (ctx.fsdp1(call.func) in {CONTEXT, SET} or helper_of(call, ctx) is not None)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.enclosing import call_given, contains, enclosing, is_label
+from codemods.reading.enclosing import call_given, contains, enclosing, ifs_around, is_label
 from codemods.reading.forwards import reads_after_forward
-from codemods.reading.shapes import is_attribute
+from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.shapes import class_test, is_attribute
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
 from codemods.tables.tensors import (
@@ -29,6 +30,9 @@ from codemods.tables.tensors import (
 )
 
 _LOOPS = ("parameters", "named_parameters")
+_RESETS = ("reset_parameters", "normal_", "uniform_")
+_DEPTH = 3
+"""How many functions are followed that call each other."""
 _WALKS = frozenset({"buffers", "children", "modules", "named_buffers", "named_children", "named_modules"})
 _CHOICES = (cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.Try, cst.FunctionDef, cst.Lambda, cst.ExceptHandler)
 _SAME_THERE = frozenset({"data", "detach", "clone", "float"})
@@ -86,7 +90,8 @@ def body_of(block: cst.With, ctx: Context) -> Body | None:
         return None
     offloading = [isinstance(call, cst.Call) and _is_true(_given(call).get("offload_to_cpu"), ctx) for call in calls]
     has_grads = all(isinstance(call, cst.Call) and _is_true(_given(call).get("with_grads"), ctx) for call in calls)
-    if not all(_summons_as_always(call, ctx, all(offloading), has_grads) for call in calls):
+    is_whole = not any(is_attribute(node, *_LOOPS, *_WALKS, "state_dict") for node in ctx.inside(block.body))
+    if not all(_summons_as_always(call, ctx, all(offloading), has_grads, is_whole) for call in calls):
         return None
     models = [cst.ensure_type(call, cst.Call).args[0].value for call in calls]
     found = Body(models, beside=[item.item for item in beside], is_offloaded=all(offloading), has_grads=has_grads)
@@ -117,9 +122,64 @@ def is_looked_into(block: cst.With, ctx: Context) -> bool:
     calls = [node for node in [*inner, *entered] if isinstance(node, cst.Call) and not summons(node, ctx)]
     return (
         all(isinstance(each, cst.Call) for each in entered)
-        and all(_summons_as_always(each, ctx) for each in entered if summons(each, ctx))
-        and all(_is_harmless(each, ctx) or is_attribute(each.func, *_WALKS) for each in calls)
+        and all(_summons_to_look(each, block, ctx) for each in entered if summons(each, ctx))
+        and all(_is_quiet(each, ctx) for each in calls)
     )
+
+
+def _summons_to_look(call: cst.BaseExpression, block: cst.With, ctx: Context) -> bool:
+    """Whole parameters in their own precision, on every rank, or for what the first one alone does in the block."""
+    call = cst.ensure_type(call, cst.Call)
+    given = _given(call)
+    is_named = len(given) == len(call.args) - 1 and call.args[0].keyword is None
+    if not is_named or not isinstance(call.args[0].value, (cst.Name, cst.Attribute)) or "with_grads" in given:
+        return False
+    if "rank0_only" not in given or is_usual("rank0_only", given["rank0_only"], ctx):
+        return True
+    if "writeback" not in given or ctx.code(given["writeback"]) != "False":
+        return False
+    inner = [node for node in ctx.inside(block.body) if isinstance(node, cst.BaseSmallStatement)]
+    return bool(inner) and all(is_on_one_rank(node, ctx) for node in inner)
+
+
+def is_usual(name: str, value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an argument says what `summon_full_params` does without."""
+    return {"writeback": "True", **_NEEDLESS}.get(name) == ctx.code(value)
+
+
+def _is_quiet(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether a call neither runs the model nor loads into it: of a tensor, a walk, or of functions that do no more."""
+    if _is_harmless(call, ctx) or is_attribute(call.func, *_WALKS, *_RESETS):
+        return True
+    if is_attribute(call.func, "apply") and len(call.args) == 1:
+        given = [(origin.file, origin.node) for origin in ctx.origins(call.args[0].value)]
+        return bool(given) and all(_is_quiet_function(where, each, depth) for where, each in given)
+    runs = ctx.runs(call) or _methods_asked_for(call, ctx)
+    return bool(runs) and all(_is_quiet_function(where, each, depth) for where, each in runs)
+
+
+def _methods_asked_for(call: cst.Call, ctx: Context) -> list[tuple[Context, cst.FunctionDef]]:
+    """`merge` of `m.merge()` under `if isinstance(m, LoRALinear):`, for a class of the program's own."""
+    if not isinstance(call.func, cst.Attribute):
+        return []
+    owner, name = ctx.code(call.func.value), call.func.attr.value
+    tests = [test for each in ifs_around(ctx, call) if (test := class_test(each.test, ctx)) is not None]
+    classes = [origin for asked, kind in tests if ctx.code(asked) == owner for origin in ctx.origins(kind)]
+    found = [
+        (origin.file, each)
+        for origin in classes
+        for each in (origin.node.body.body if isinstance(origin.node, cst.ClassDef) else ())
+        if isinstance(each, cst.FunctionDef) and each.name.value == name
+    ]
+    return found if len(found) == len(classes) else []
+
+
+def _is_quiet_function(ctx: Context, function: cst.CSTNode | None, depth: int) -> bool:
+    if not isinstance(function, (cst.FunctionDef, cst.Lambda)) or not depth:
+        return False
+    inner = list(ctx.inside(function.body))
+    is_plain = not any(isinstance(node, (cst.Yield, cst.Await)) for node in inner)
+    return is_plain and all(_is_quiet(node, ctx, depth - 1) for node in inner if isinstance(node, cst.Call))
 
 
 def _is_true(value: cst.BaseExpression | None, ctx: Context) -> bool:
@@ -127,9 +187,16 @@ def _is_true(value: cst.BaseExpression | None, ctx: Context) -> bool:
 
 
 def _summons_as_always(
-    call: cst.BaseExpression, ctx: Context, is_offloaded: bool = False, has_grads: bool = False
+    call: cst.BaseExpression,
+    ctx: Context,
+    is_offloaded: bool = False,
+    has_grads: bool = False,
+    is_whole: bool = False,
 ) -> bool:
-    """Whole parameters on every rank, where they are, or on the CPU; `writeback` is the body's affair."""
+    """Whole parameters on every rank, where they are, or on the CPU; `writeback` is the body's affair.
+
+    `is_whole` says that parameters are named one by one: those of other units than the root need not be whole.
+    """
     if not isinstance(call, cst.Call) or not summons(call, ctx) or call.args[0].keyword is not None:
         return False
     given = _given(call)
@@ -138,16 +205,13 @@ def _summons_as_always(
         del given["offload_to_cpu"]
     if has_grads:
         del given["with_grads"]
+    if is_whole and "recurse" in given:
+        del given["recurse"]
     return (
         isinstance(call.args[0].value, (cst.Name, cst.Attribute))
         and count == len(call.args) - 1
         and all(name == "writeback" or _NEEDLESS.get(name) == ctx.code(value) for name, value in given.items())
     )
-
-
-def writeback_of(call: cst.Call) -> cst.BaseExpression | None:
-    """What says whether writes are kept."""
-    return _given(call).get("writeback")
 
 
 def _given(call: cst.Call) -> dict[str, cst.BaseExpression]:

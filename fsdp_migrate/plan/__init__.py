@@ -16,7 +16,7 @@ from codemods.reading.usual_setting import usual_settings
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
 from codemods.rules.wrapping.wrap.shared import share
-from codemods.tables.state_dicts import CONTEXT
+from codemods.tables.state_dicts import SETTINGS
 
 from ..fsdp1.program_model import ProgramModel
 from ..fsdp1.sites import WrapSite
@@ -88,7 +88,7 @@ def _state_dicts(model: ProgramModel, plan: Plan) -> tuple[Mapping[cst.Call, Fix
     files = [planned.of(each) for each in model.wrapping.own if not plan.is_kept(each.path)]
     calls = [(file, call) for file in files for call in file.nodes(cst.Call) if state_dict.is_setting(call, file)]
     found = {call: state_dict.in_place(call, file) for file, call in calls}
-    blocks = {call for file, call in calls if file.fsdp1(call.func) == CONTEXT}
+    blocks = {call for file, call in calls if file.fsdp1(call.func) not in SETTINGS}
     paths = {call: file.path for file, call in calls}
     kept = {paths[call] for call, fix in found.items() if fix is None and call not in blocks}
     for file, call in calls:  # one that is kept can put back what others set

@@ -336,9 +336,10 @@ program(
     def build():
         model = Nested()
         for name in ("a", "b"):
-            model.layers[name] = FSDP(model.layers[name], use_orig_params=True)
-        return FSDP(model, use_orig_params=True)
+            model.layers[name] = FSDP(model.layers[name], sync_module_states=True, use_orig_params=True)
+        return FSDP(model, sync_module_states=True, use_orig_params=True)
     """,
+    seed_by_rank=True,
 )
 program(
     "a helper whose group and strategy nobody passes",
@@ -380,6 +381,76 @@ program(
     "a helper that hands on kwargs of which one call gives a dict",
     HANDED_ON.format(0).replace("limit_all_gathers=True", "**{f'{each}_all_gathers': True for each in ['limit']}"),
     "support",
+    seed_by_rank=True,
+)
+program(
+    "kwargs that are the fields of a dataclass",
+    """
+    @dataclass
+    class Settings:
+        sharding_strategy: ShardingStrategy = ShardingStrategy.FULL_SHARD
+        sync_module_states: bool = False
+        limit_all_gathers: bool = True
+
+
+    def build():
+        settings = Settings(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, sync_module_states=True)
+        return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True, **vars(settings))
+    """,
+    seed_by_rank=True,
+)
+program(
+    "kwargs that nothing spells out",
+    """
+    def build():
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.bfloat16)
+        pairs = [("mixed_precision", bf16), ("sync_module_states", True), ("use_orig_params", True)]
+        return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), **{name: value for name, value in pairs})
+    """,
+    seed_by_rank=True,
+)
+program(
+    "by hand, kwargs of a copied dict",
+    """
+    BASE = dict(use_orig_params=True, sync_module_states=True)
+
+
+    def settings_of(mixed):
+        settings = dict(BASE)
+        if mixed:
+            settings["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        return settings
+
+
+    def build():
+        model = Plain()
+        settings = settings_of(True)
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = FSDP(block, **settings)
+        return FSDP(model, **{**settings, "forward_prefetch": True})
+    """,
+    seed_by_rank=True,
+)
+program(
+    "by hand, a closure that is given more",
+    """
+    def make_wrapper(mixed):
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if mixed else None
+
+        def wrap(module, **more):
+            settings = dict(mixed_precision=bf16, use_orig_params=True)
+            settings.update(more)
+            return FSDP(module, **settings)
+
+        return wrap
+
+
+    def build():
+        wrap, model = make_wrapper(True), Plain()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = wrap(block, sync_module_states=True)
+        return wrap(model, sync_module_states=True)
+    """,
     seed_by_rank=True,
 )
 program(

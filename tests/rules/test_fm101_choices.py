@@ -750,8 +750,12 @@ def wrap(models):
     assert "fully_shard(model, reshard_after_forward=False)" in rewrite(HEAD + alone).text
 
 
+UNREAD = """\
+    unread = [name for name, value in {}.items() if value is not None and name not in known]
+    if unread:
+        raise TypeError(f"not read for FSDP2: {{unread}}")
+"""
 UNSEEN = {
-    "passed in": "def wrap(model, **settings):\n",
     "changed elsewhere": "def wrap(model):\n    settings = {}\n    configure(settings)\n",
     "handed to something else": "def wrap(model):\n    settings = {}\n    other = settings\n    fill(other)\n",
 }
@@ -759,10 +763,12 @@ UNSEEN = {
 
 @pytest.mark.parametrize("above", UNSEEN.values(), ids=UNSEEN)
 def test_splat_that_is_not_seen_whole(above: str) -> None:
-    assert (
-        "    return shard_model(model, **settings)\n"
-        in rewrite(HEAD + above + "    return FSDP(model, **settings)\n").text
-    )
+    """What the program names of FSDP1's is read, and the rest refused; what others pass, the support module reads."""
+    text = rewrite(HEAD + above + "    return FSDP(model, **settings)\n").text
+    assert '    if settings.get("sync_module_states"):\n' in text
+    assert UNREAD.format("settings") in text
+    passed = "def wrap(model, **settings):\n    return FSDP(model, **settings)\n"
+    assert "    return shard_model(model, **settings)\n" in rewrite(HEAD + passed).text
 
 
 def test_variables_go_with_the_splat_that_took_them() -> None:
@@ -911,7 +917,7 @@ LOST = {
 @pytest.mark.parametrize(("old", "new"), LOST.values(), ids=LOST)
 def test_dict_that_is_handed_in_and_not_seen_whole(old: str, new: str) -> None:
     assert old in HANDED
-    assert "shard_model(model, **settings)\n" in rewrite(HEAD + HANDED.replace(old, new)).text
+    assert UNREAD.format("settings") in rewrite(HEAD + HANDED.replace(old, new)).text
 
 
 def test_precision_that_is_made_out_of_sight_of_its_wrap_stays_as_it_is() -> None:
@@ -1164,13 +1170,14 @@ def test_a_function_for_other_files_may_be_given_anything() -> None:
     imported = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n"
     helper, _, main = (imported + HANDED_ON.format("", "", "")).partition("\n\ndef main")
     main = "from helper import wrap\nfrom torch.distributed.fsdp import ShardingStrategy\n\n\ndef main" + main
-    assert "shard_model" in rewrite_files({"helper.py": helper + "\n", "train.py": main}).support
+    text = rewrite_files({"helper.py": helper + "\n", "train.py": main}).after["helper.py"]
+    assert "    unread = kwargs.keys() - {" in text
 
 
 def test_a_function_that_is_handed_on_may_be_given_anything() -> None:
     imported = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n"
     result = rewrite(imported + HANDED_ON.format("", "", "") + "\n\ndef late(run):\n    run(wrap)\n")
-    assert "shard_model" in result.support
+    assert "    unread = kwargs.keys() - {" in result.text
 
 
 def test_a_device_out_of_a_dict_is_set() -> None:
@@ -1330,9 +1337,9 @@ def test_splat_of_a_dict_of_another_module_is_read_entry_by_entry() -> None:
 
 
 @pytest.mark.parametrize("statement", ["change(kwargs)", "kwargs.clear()", "kwargs[change] = 1"])
-def test_splat_of_a_dict_that_another_module_may_change_stays_one(statement: str) -> None:
+def test_splat_of_a_dict_that_another_module_may_change_is_asked_for_what_fsdp2_needs(statement: str) -> None:
     result = rewrite_files({**IMPORTED, "other.py": IMPORTED["other.py"].format(statement)})
-    assert f"return shard_model(model, **kwargs, {DEVICE})\n" in result.after["train.py"]
+    assert "    unread = [name for name in known if kwargs.get(name) is not None]\n" in result.after["train.py"]
 
 
 def test_dicts_of_other_functions_are_not_the_one_that_is_spread() -> None:

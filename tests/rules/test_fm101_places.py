@@ -926,9 +926,9 @@ def test_an_argument_and_a_policy_of_torch_1_11() -> None:
     assert "    for unit in units_by_size(net, int(1e8)):\n        fully_shard(unit)\n" in text
     assert "default_auto_wrap_policy" not in text
     text = rewrite(
-        BEFORE + "def build(net, opts):\n    return FSDP(net, fsdp_auto_wrap_policy=opts.policy, **opts.fsdp)\n"
+        BEFORE + "def build(net, opts):\n    return FSDP(net, *opts.fsdp, fsdp_auto_wrap_policy=opts.policy)\n"
     ).text
-    assert "shard_model(net, auto_wrap_policy=opts.policy, **opts.fsdp)\n" in text
+    assert "shard_model(net, *opts.fsdp, auto_wrap_policy=opts.policy)\n" in text
 
 
 def test_the_former_name_of_an_argument_is_told() -> None:

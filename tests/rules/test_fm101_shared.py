@@ -246,7 +246,7 @@ def wrap(args, model):
 WHOLE = {
     "below, in the same block": ("return FSDP(model, mixed_precision=bf16)", True),
     "by another precision": ("return FSDP(model, mixed_precision=MixedPrecision(reduce_dtype=torch.bfloat16))", True),
-    "by arguments that only run time knows": ("return FSDP(model, mixed_precision=bf16, **args.more)", False),
+    "by arguments that only run time knows": ("return FSDP(model, mixed_precision=bf16, **args.more)", True),
     "under a condition": ("if args.whole:\n        model = FSDP(model, mixed_precision=bf16)\n    return model", False),
     "where the function may have returned": (
         "if args.parts:\n        return model\n    return FSDP(model, mixed_precision=bf16)",

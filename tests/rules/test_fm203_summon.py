@@ -232,13 +232,51 @@ def test_what_is_read_on_the_cpu_is_read_there(read: str, after: str) -> None:
     text = "    with FSDP.summon_full_params(model, offload_to_cpu=True):\n        {}        {}\n"
     result = rewrite(HEAD + text.format(loop, read))
     assert result.text.endswith(f"    {loop}    {after}\n")
-    assert "summon_full_params" in rewrite(HEAD + text.format(loop, f"{read}; y[n].to(p.device)")).support
+    assert "full_params" in rewrite(HEAD + text.format(loop, f"{read}; y[n].to(p.device)")).support
 
 
-@pytest.mark.parametrize("options", ["rank0_only=True", "recurse=False"])
-def test_options_that_ask_for_more_stay_in_a_context(options: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "function"),
+    [
+        ("rank0_only=True", "summon_full_params"),
+        ("rank0_only=True, writeback=False", "summon_full_params"),
+        ("recurse=False", "full_params"),
+        ("with_grads=True, recurse=False", "summon_full_params"),
+    ],
+)
+def test_options_that_ask_for_more_stay_in_a_context(options: str, function: str) -> None:
     text = f"    with FSDP.summon_full_params(model, {options}):\n        y = [p.norm() for p in model.parameters()]\n"
-    assert f"    with summon_full_params(model, {options}):\n" in rewrite(HEAD + text).text
+    assert f"    with {function}(model, {options}):\n" in rewrite(HEAD + text).text
+
+
+LOOKED_INTO = """\
+class Lora(nn.Module):
+    def merge(self):
+        self.base.weight.data += self.up @ self.down
+
+
+def reset(module):
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight)
+
+
+"""
+QUIET = [
+    ("", "model.apply(reset)"),
+    (", offload_to_cpu=x", "model.apply(reset)"),
+    ("", "for m in model.modules():\n            if isinstance(m, Lora):\n                m.merge()"),
+    (", writeback=False, rank0_only=True", "if rank == 0:\n            print([p.norm() for p in model.parameters()])"),
+]
+
+
+@pytest.mark.parametrize(("options", "block"), QUIET)
+def test_what_only_looks_into_a_model_needs_no_hooks(options: str, block: str) -> None:
+    start = HEAD.replace("def use(net, x", f"{LOOKED_INTO}def use(net, x, rank=0")
+    text = f"from torch import nn\n{start}    with FSDP.summon_full_params(model{options}):\n        {block}\n"
+    assert f"    with full_params(model{options}):\n        {block}\n" in rewrite(text).text
+    run = text.replace("self.up @ self.down", "self(1)").replace("nn.init.normal_(", "module(")
+    run = run.replace("p.norm()", "model(p)")
+    assert f"    with summon_full_params(model{options}):\n" in rewrite(run).text
 
 
 def test_what_is_lost_stays_lost() -> None:

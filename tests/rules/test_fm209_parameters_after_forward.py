@@ -138,7 +138,7 @@ def test_evaluation_in_another_file_is_supposed() -> None:
     "wrap",
     [
         "FSDP(xs.net, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)",
-        "FSDP(xs.net, **xs.options)",
+        "FSDP(xs.net, *xs.options)",
         "FSDP(xs.net) if xs else DDP(xs.net)",
     ],
 )

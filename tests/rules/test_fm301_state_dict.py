@@ -1292,3 +1292,82 @@ def test_load_on_one_rank(head: str) -> None:
     assert ["one rank alone loads" in finding.message for finding in told] == [True]
     everywhere = rewrite(text.replace("if rank == 0:", "if path:"))
     assert not [finding for finding in everywhere.findings if finding.level is Level.MANUAL]
+
+
+OWN_FILE = """\
+from contextlib import contextmanager
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, FullStateDictConfig, StateDictType
+
+
+@contextmanager
+def whole(model, on_cpu=True, *, all_ranks):
+    config = FullStateDictConfig(offload_to_cpu=on_cpu, rank0_only=not all_ranks)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        yield
+
+
+def kind_of(model, kind, config):
+    return FSDP.state_dict_type(model, kind, config)
+
+
+def other():
+    return 1
+"""
+USES_IT = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardedStateDictConfig, StateDictType
+
+from contexts import kind_of, other, whole
+
+
+def main(net, path, rank):
+    model = FSDP(net)
+    with whole(model, all_ranks=False):
+        state = model.state_dict()
+    if rank == 0:
+        torch.save(state, path)
+    config = ShardedStateDictConfig(offload_to_cpu=True)
+    with kind_of(model, StateDictType.SHARDED_STATE_DICT, config):
+        other(model.state_dict())
+    with whole(model, all_ranks=True):
+        model.load_state_dict(torch.load(path))
+"""
+
+
+def test_contexts_of_the_programs_own_go_where_no_block_needs_them() -> None:
+    result = rewrite_files({"contexts.py": OWN_FILE, "train.py": USES_IT})
+    assert result.after["contexts.py"] == "def other():\n    return 1\n"
+    assert "from contexts import other\n" in result.after["train.py"]
+    assert result.after["train.py"].endswith(
+        code(
+            """
+            def main(net, path, rank):
+                model = fully_shard(net)
+                options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+                state = get_model_state_dict(model, options=options)
+                if rank == 0:
+                    torch.save(state, path)
+                other(get_model_state_dict(model, options=StateDictOptions(cpu_offload=True)))
+                options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+                set_model_state_dict(model, torch.load(path), options=options)
+            """
+        )
+    )
+    assert result.support == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    with FSDP.state_dict_type(", "    model.eval()\n    with FSDP.state_dict_type("),
+        ("        yield\n", "        yield model\n"),
+        ("def other():\n", "def other(model):\n    return whole(model, all_ranks=True)\n\n\ndef more():\n"),
+    ],
+    ids=["it does more", "it yields something", "something else calls it"],
+)
+def test_contexts_of_the_programs_own_that_are_more_stay(old: str, new: str) -> None:
+    assert old in OWN_FILE
+    result = rewrite_files({"contexts.py": OWN_FILE.replace(old, new, 1), "train.py": USES_IT})
+    assert "def whole(" in result.after["contexts.py"]
+    assert "state_dict_type" in result.support

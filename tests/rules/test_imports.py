@@ -352,13 +352,13 @@ def test_own_modules_stand_behind_libraries_where_both_are_new() -> None:
 
 
         class Trainer:
-            def __init__(self, net, **more):
-                self.model = torch.distributed.fsdp.FullyShardedDataParallel(net, **more)
+            def __init__(self, net, *more):
+                self.model = torch.distributed.fsdp.FullyShardedDataParallel(net, *more)
 
             def state(self):
                 return self.model.state_dict()
         """
-    start = "import sys\n\nfrom app.train import Trainer\n\nTrainer(None, sync_module_states=bool(sys.argv)).state()\n"
+    start = "import sys\n\nfrom app.train import Trainer\n\nTrainer(None, *sys.argv).state()\n"
     after = rewrite_files({"app/train.py": code(train), "app/__init__.py": "", "start.py": start}).after["app/train.py"]
     top = after[: after.index("class ")]
     assert top.index("from torch.") < top.index("\n\nfrom app.fsdp2_support import"), top
@@ -459,7 +459,7 @@ def test_module_that_the_top_imports_anyway_is_not_put_off() -> None:
         def wrap(model, kwargs):
             from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-            return FSDP(model, **kwargs)
+            return FSDP(model, *kwargs)
 
 
         def step(net, kwargs):

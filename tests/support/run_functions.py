@@ -694,11 +694,12 @@ def summon_keeps_tied_weights_and_its_options() -> None:
         with summon(model):
             assert model.inp.weight is model.head.weight
         assert model.inp.weight is model.head.weight
-    with support.summon_full_params(model, recurse=False):
-        assert not isinstance(model.table.weight, DTensor)
-        assert all(isinstance(p, DTensor) for p in model.block.parameters())
-    with support.summon_full_params(model, writeback=False, rank0_only=True, offload_to_cpu=True):
-        assert isinstance(model.inp.weight, DTensor) == (dist.get_rank() != 0)
+    for summon in (support.summon_full_params, support.full_params):
+        with summon(model, recurse=False):
+            assert not isinstance(model.table.weight, DTensor)
+            assert all(isinstance(p, DTensor) for p in model.block.parameters())
+        with summon(model, writeback=False, rank0_only=True, offload_to_cpu=True):
+            assert isinstance(model.inp.weight, DTensor) == (dist.get_rank() != 0)
     raises(NotImplementedError, lambda: support.summon_full_params(model, rank0_only=True).__enter__(), "writeback")
 
 

@@ -111,6 +111,7 @@ from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
+from codemods.reading.setting_helpers import helper_of
 from codemods.reading.shapes import is_attribute
 from codemods.reading.state_dict_setting import (
     is_gathered,
@@ -119,7 +120,7 @@ from codemods.reading.state_dict_setting import (
     setting_of,
     usual_or_default,
 )
-from codemods.reading.state_dict_settings import Settings, reading_options, settings
+from codemods.reading.state_dict_settings import Settings, context_of, reading_options, settings
 from codemods.reading.state_dict_uses import is_described
 from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.words import last_name, words
@@ -176,6 +177,7 @@ def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     if method == "state_dict" and named - _OWN:
         return None  # a class of another kind takes more
     in_context = is_inside(call, CONTEXT, ctx.code(model), ctx) or is_inside(call, CONTEXT, name, ctx)
+    in_context |= _is_in_helper(call, {ctx.code(model), name}, ctx)
     if in_context:
         return StateCall(call, model, method, given) if is_kept_at_run_time(call, ctx) else None
     held = ctx.kinds(model)
@@ -186,6 +188,17 @@ def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     is_silent = method == "state_dict"  # whole tensors are not loaded into shards without an error
     may_be = is_silent and ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx)
     return StateCall(call, model, method, given) if may_be else None
+
+
+def _is_in_helper(call: cst.Call, model: set[str], ctx: PlannedContext) -> bool:
+    """Whether a function of the program's own sets the kind around a call, for a model of one of these texts."""
+    context = context_of(call, ctx)
+    if context is None or helper_of(context, ctx) is None:
+        return False
+    try:
+        return ctx.code(settings(context, ctx).model) in model
+    except NotStatic:
+        return False
 
 
 def _is_gathered_above(model: cst.BaseExpression, load: cst.Call, ctx: PlannedContext) -> bool:

@@ -82,13 +82,13 @@ from codemods.api import (
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import extra_indent, replace_head
-from codemods.reading.call_layout import line_above
+from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
-from codemods.reading.summoned import Body, body_of, is_looked_into, writeback_of
+from codemods.reading.summoned import Body, body_of, is_looked_into, is_usual
 from codemods.reading.summoned_losses import are_added_up, read_for_loss
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
@@ -134,11 +134,10 @@ def _rewritten(name: Reference, ctx: PlannedContext) -> Fix:
     if isinstance(around, cst.With) and body is not None:
         return _without(around, body, name, ctx)
     if isinstance(call, cst.Call) and isinstance(around, cst.With) and is_looked_into(around, ctx):
-        item, writeback = ctx.named(Import(SUPPORT, _LOOKED_INTO), name), writeback_of(call)
-        more = f", writeback={ctx.quote(writeback)}" if writeback is not None else ""
-        text = f"{item.local}({ctx.quote(call.args[0].value)}{more})"
+        item = ctx.named(Import(SUPPORT, _LOOKED_INTO), name)
         message = f"{_METHOD} becomes {_LOOKED_INTO}, a support function: nothing in it runs the model"
-        return replaced(CODE, ctx, name, text, message, [item], around=call)
+        edits = [Edit(*ctx.bare_span(call.func), item.local), *_needless(call, ctx)]
+        return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, name, message)], [item])
     if isinstance(call, cst.Call) and _only_runs(call, ctx):
         item = ctx.named(Import(SUPPORT, _UNSHARDED), name)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"
@@ -149,6 +148,14 @@ def _rewritten(name: Reference, ctx: PlannedContext) -> Fix:
     item = ctx.named(Import(SUPPORT, _METHOD), name)
     message = f"{_METHOD} becomes {_METHOD}, a support function"
     return replaced(CODE, ctx, name, item.local, message, [item])
+
+
+def _needless(call: cst.Call, ctx: Context) -> list[Edit]:
+    """Takes away what says what `full_params` does anyhow."""
+    usual = [
+        each for each in call.args[1:] if each.keyword is not None and is_usual(each.keyword.value, each.value, ctx)
+    ]
+    return [edit for each in usual for edit in argument_removal(ctx, call, each)]
 
 
 def _lost_gradient(call: cst.Call, name: Reference, ctx: Context) -> Fix | None:

@@ -46,17 +46,30 @@ def write_shard(sharded: torch.Tensor, full: torch.Tensor) -> None:
 
 
 @contextmanager
-def full_params(module: nn.Module, writeback: bool = True) -> Generator[None, None, None]:
+def full_params(
+    module: nn.Module,
+    recurse: bool = True,
+    writeback: bool = True,
+    rank0_only: bool = False,
+    offload_to_cpu: bool = False,
+) -> Generator[None, None, None]:
     """Whole parameters in place of the shards, to look into. Collective."""
     reshard_all(module)
     places = [
         (owner, name, param)
-        for owner in module.modules()
+        for owner in (module.modules() if recurse else unit_modules(module))
         for name, param in owner.named_parameters(recurse=False, remove_duplicate=False)
         if isinstance(param, DTensor)
     ]
-    # Copies, since gathering over one rank gives the parameter itself.
-    whole = {param: nn.Parameter(param.full_tensor().detach().clone(), param.requires_grad) for _, _, param in places}
+    device = "cpu" if offload_to_cpu else None
+    whole = {}
+    for param in dict.fromkeys(param for _, _, param in places):
+        full = param.full_tensor().detach()
+        if not rank0_only or is_first_rank(module):
+            # A copy, since gathering over one rank gives the parameter itself.
+            whole[param] = nn.Parameter(full.to(device, copy=True), param.requires_grad)
+    if rank0_only:
+        places = [place for place in places if place[2] in whole]
     for owner, name, param in places:
         setattr(owner, name, whole[param])
     try:

@@ -60,6 +60,7 @@ FSDP1 gathered of it what lies in units, and not what the root itself shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import libcst as cst
 
@@ -72,6 +73,7 @@ from codemods.reading.enclosing import enclosing, names_around
 from codemods.reading.layout import removal
 from codemods.reading.model_parts import UNITS_ONLY
 from codemods.reading.own_keys import adds_keys
+from codemods.reading.setting_helpers import context_made, entered_by, helper_of, is_context
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import CONTEXT, LOADED_ALONE, LOADED_HINT, SET, SETTINGS
@@ -88,24 +90,44 @@ CODE = "FM301"
 
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
-    return (ctx.plan.state_dicts.get(call) or _at_run_time(call, ctx)) if is_setting(call, ctx) else None
+    if not is_setting(call, ctx):
+        return None
+    found = ctx.plan.state_dicts.get(call)
+    return found if found is not None or is_by_helper(call, ctx) else _at_run_time(call, ctx)
 
 
 def is_setting(call: cst.Call, ctx: Context) -> bool:
     """Whether a call sets a state-dict type, for a block or from there on."""
-    return ctx.fsdp1(call.func) in {CONTEXT, *SETTINGS}
+    return ctx.fsdp1(call.func) in {CONTEXT, *SETTINGS} or is_by_helper(call, ctx)
+
+
+def is_by_helper(call: cst.Call, ctx: Context) -> bool:
+    """Whether a function of the program's own sets it, for a block."""
+    return helper_of(call, ctx) is not None
 
 
 def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     """What becomes of a call where it stands; None where it sets a state-dict type for code that is not seen there."""
-    if ctx.fsdp1(call.func) != CONTEXT:
+    if ctx.fsdp1(call.func) in SETTINGS:
         return _set_in_sight(call, ctx)
+    function = ctx.scope(call)
+    if isinstance(function, cst.FunctionDef) and context_made(ctx, function) is call:
+        return _without_helper(call, function, ctx)
     if is_local(call, ctx):
         return local(call, ctx)
     try:
         return _rewrite(call, ctx)
     except NotStatic:
         return None
+
+
+def _without_helper(call: cst.Call, function: cst.FunctionDef, ctx: PlannedContext) -> Fix | None:
+    """A function that only sets the kind for a block goes where none of the blocks needs it any more."""
+    calls = entered_by(ctx, function)
+    if calls is None or any(in_place(each, cast("PlannedContext", where)) is None for where, each in calls):
+        return None
+    message = f"{function.name.value} goes: the blocks that it was for read and load by torch.distributed.checkpoint"
+    return Fix([removal(ctx, function)], [finding(CODE, Level.REWRITTEN, ctx, call, message)])
 
 
 def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
@@ -218,7 +240,7 @@ def _is_named_above(options: str, block: cst.With, ctx: PlannedContext) -> bool:
     siblings = holder.body if isinstance(holder, (cst.IndentedBlock, cst.Module)) else ()
     for sibling in reversed([statement for statement in siblings if ctx.span(statement)[0] < ctx.span(block)[0]]):
         call = sibling.items[0].item if isinstance(sibling, cst.With) else None
-        if isinstance(sibling, cst.With) and isinstance(call, cst.Call) and ctx.fsdp1(call.func) == CONTEXT:
+        if isinstance(sibling, cst.With) and isinstance(call, cst.Call) and is_context(call, ctx):
             if is_local(call, ctx):
                 return False
             above = _shared_options(rewrite_calls(sibling, settings(call, ctx), ctx), ctx)

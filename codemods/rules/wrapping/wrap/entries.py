@@ -11,12 +11,12 @@ from codemods.reading.choices import Place, readers
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.enclosing import names_around
 from codemods.reading.places import bound
-from codemods.reading.shapes import is_dict_call, key_of
+from codemods.reading.shapes import is_call_to, key_of
 from codemods.reading.words import last_name
 
 from .draft import Entry
 from .handed_dict import Way, way_of
-from .spread import Spread, unseen
+from .spread import Spread, copied_dict, unseen
 
 _NAMES = ("fsdp_kwargs", "shard_kwargs", "wrap_kwargs", "made_kwargs")
 """What a dict is called that had no name."""
@@ -24,7 +24,7 @@ _NAMES = ("fsdp_kwargs", "shard_kwargs", "wrap_kwargs", "made_kwargs")
 _Values = dict[str, list[tuple[Context, cst.BaseExpression]]]
 
 
-def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute | cst.Call) -> Spread:
+def of_dict(ctx: Context, call: cst.BaseExpression, value: cst.Name | cst.Attribute | cst.Call) -> Spread:
     """An entry for each key that the program puts into the dict. Raises NotStatic where a key may be any.
 
     One that a call in the place of a name makes gets a name.
@@ -37,15 +37,27 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute | cst.
     names = {*way.names} if isinstance(value, cst.Call) else {last_name(value), *way.names}
     values: _Values = {}
     always: set[str] | None = None
+    scopes = [(ctx, ctx.scope(call)), *((where, where.scope(display)) for where, display in displays), *way.scopes]
+    copied: set[str] = set()
     for where, display in displays:
-        found = dict(_literal(where, display, value))
-        always = set(found) if always is None else always & set(found)
-        for key, node in found.items():
-            values.setdefault(key, []).append((where, node))
+        made, known = _Values(), set[str]()
+        for key, node in _parts(where, display, value):
+            if key is not None:
+                made[key] = [(where, node)]
+                known.add(key)
+                continue
+            base = of_dict(where, display, cst.ensure_type(node, cst.Name))
+            for each, entry in base.values.items():
+                assert isinstance(entry, Entry)
+                made[each] = [*(made.get(each, ()) if entry.may_lack else ()), *entry.stored]
+                known |= set() if entry.may_lack else {each}
+                copied.add(each)
+        always = known if always is None else always & known
+        for key, nodes in made.items():
+            values.setdefault(key, []).extend(nodes)
         names.update(_assigned_to(where, display))
         if not _is_handed_over(ctx, call, value, where, display):
             raise unseen(ctx, value)
-    scopes = [(ctx, ctx.scope(call)), *((where, where.scope(display)) for where, display in displays), *way.scopes]
     if any(_is_passed(where, each) for where, scope in scopes for each in _named(where, scope, names) - way.handed):
         raise unseen(ctx, value)  # something else gets hold of the dict, and may put more into it
     is_everywhere = way.is_attribute or any(isinstance(scope, cst.Module) for _, scope in scopes)
@@ -62,14 +74,14 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute | cst.
         taken_names = names_around(ctx, call)
         result.made_by, text = text, next(name for name in _NAMES if name not in taken_names)
         result.name = text
-    for key, made in values.items():
-        found_at = tuple(origin for where, node in made for origin in where.origins(node))
+    for key, places in values.items():
+        found_at = tuple(origin for where, node in places for origin in where.origins(node))
         result.keeps.update(origin.node for origin in found_at if origin.node is not None and not origin.is_none)
         is_there = always is not None and key in always
         taken = f'{text}["{key}"]' if is_there else f'{text}.get("{key}")'
-        is_only_given = read is not None and key not in read
+        is_only_given = read is not None and key not in read and key not in copied
         dicts = frozenset(display for _, display in displays)
-        result.values[key] = Entry(taken, found_at, not is_there, tuple(made), is_only_given, dicts, text)
+        result.values[key] = Entry(taken, found_at, not is_there, tuple(places), is_only_given, dicts, text)
     return result
 
 
@@ -89,7 +101,7 @@ def _reach(
 
 def _is_handed_over(
     ctx: Context,
-    call: cst.Call,
+    call: cst.BaseExpression,
     value: cst.Name | cst.Attribute | cst.Call,
     where: Context,
     display: cst.BaseExpression,
@@ -119,7 +131,7 @@ def _is_handed_over(
     return isinstance(home, cst.FunctionDef)
 
 
-def _is_bound_in_function(ctx: Context, call: cst.Call, value: cst.Name) -> bool:
+def _is_bound_in_function(ctx: Context, call: cst.BaseExpression, value: cst.Name) -> bool:
     here = (node for node in ctx.nodes(cst.Assign) if ctx.scope(node) is ctx.scope(call))
     return any(value.value in bound(target.target) for assignment in here for target in assignment.targets)
 
@@ -145,8 +157,8 @@ def _is_passed(where: Context, node: cst.CSTNode) -> bool:
     holder = where.parent(node)
     if isinstance(holder, cst.Arg):
         call = where.parent(holder)
-        name = call.func.value if isinstance(call, cst.Call) and isinstance(call.func, cst.Name) else ""
-        return holder.value is node and not holder.star and name not in {"len", "print", "repr", "str"}
+        is_read = is_call_to(call, "len", "print", "repr", "str", "dict") or copied_dict(where, call) is node
+        return holder.value is node and not holder.star and not is_read
     return isinstance(holder, (cst.Assign, cst.AnnAssign)) and holder.value is node
 
 
@@ -154,16 +166,37 @@ def _literal(
     where: Context, display: cst.BaseExpression, value: cst.BaseExpression
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
     """The entries of a display whose keys are literals."""
-    if isinstance(display, cst.Dict):
+    for key, node in _parts(where, display, value):
+        if key is None:
+            raise unseen(where, value)
+        yield key, node
+
+
+def _parts(
+    where: Context, display: cst.BaseExpression, value: cst.BaseExpression
+) -> Iterator[tuple[str | None, cst.BaseExpression]]:
+    """The same, with no key for a variable that holds another dict, whose entries it takes over."""
+    base = copied_dict(where, display)
+    if isinstance(base, cst.Name):
+        yield None, base
+    elif isinstance(display, cst.BinaryOperation) and isinstance(display.operator, cst.BitOr):
+        for side in (display.left, display.right):
+            yield from [(None, side)] if isinstance(side, cst.Name) else _parts(where, side, value)
+    elif isinstance(display, cst.Dict):
         for element in display.elements:
-            if not isinstance(element, cst.DictElement) or not isinstance(element.key, cst.SimpleString):
+            if isinstance(element, cst.StarredDictElement) and isinstance(element.value, cst.Name):
+                yield None, element.value
+            elif isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
+                yield str(element.key.evaluated_value), element.value
+            else:
                 raise unseen(where, value)
-            yield str(element.key.evaluated_value), element.value
-    elif is_dict_call(display):
+    elif is_call_to(display, "dict"):
         for argument in display.args:
-            if argument.keyword is None:
+            if argument.keyword is None and argument.star == "*":
                 raise unseen(where, value)
-            yield argument.keyword.value, argument.value
+            if argument.keyword is None and not isinstance(argument.value, cst.Name):
+                raise unseen(where, value)
+            yield argument.keyword.value if argument.keyword is not None else None, argument.value
     else:
         raise unseen(where, value)
 

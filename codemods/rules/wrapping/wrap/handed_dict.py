@@ -28,7 +28,7 @@ class Way:
     """Whether an attribute holds it on the way, which all of the program can reach."""
 
 
-def way_of(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Way:
+def way_of(ctx: Context, call: cst.CSTNode, value: cst.BaseExpression) -> Way:
     """Raises NotStatic where a call passes what is not followed."""
     found = Way()
     if isinstance(value, cst.Name):

@@ -10,6 +10,7 @@ from codemods.api import Context, Edit, Import, NotStatic, Origin
 from codemods.reading.choices import Option, options, written
 from codemods.reading.cpu_backend import backend_edits
 from codemods.reading.enclosing import bound_once
+from codemods.reading.parts import is_called_again, root_around, wraps_parts
 from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE
 
@@ -239,7 +240,8 @@ def _synchronise(condition: str, draft: Draft) -> None:
         raise NotStatic("sync_module_states over more than one group")
     dist = distributed(draft)
     # FSDP1 moved a unit, and then sharded it: there may be no room for the whole model on the device.
-    in_units = draft.has_root and "auto_wrap_policy" in draft.present
+    has_parts = "auto_wrap_policy" not in draft.present and _may_have_sharded_parts(draft)
+    in_units = has_parts or (draft.has_root and "auto_wrap_policy" in draft.present)
     is_moved_in_parts = bool(draft.device) and in_units and not is_on_gpu(draft)
     # What is ignored stays where it is.
     is_moved = bool(draft.device) and not draft.ignored and not is_moved_in_parts
@@ -270,10 +272,22 @@ def _synchronise(condition: str, draft: Draft) -> None:
         moved = [f"        {tensor}.data = {tensor}.data.to({draft.device})"]
         moved = moved if draft.device and not is_moved_in_parts else []
         loop[1:] = [f"    if {tensor} not in {draft.ignored}:", *moved, *(f"    {line}" for line in loop[1:])]
+    if has_parts:  # each of which took its values when it was sharded, if it was told to
+        sharded = f"    if not isinstance({tensor}, {draft.imported('torch.distributed.tensor', 'DTensor')}):"
+        loop[1:] = [sharded, *("    " + line for line in loop[1:])]
     lines += loop
     if condition:
         lines = [f"if {condition}:", *("    " + line for line in lines)]
     draft.before.append("\n".join(lines))
+
+
+def _may_have_sharded_parts(draft: Draft) -> bool:
+    """Whether parts of the model are wrapped by hand before the model itself is."""
+    ctx = draft.file
+    if is_called_again(ctx, draft.call) and root_around(ctx, draft.call) is None and wraps_parts(ctx, draft.call):
+        return True
+    calls = ctx.wrapping.calls(ctx.path)
+    return any(other is not draft.call and wraps_parts(where, other) for where, other in calls)
 
 
 def groups_of_mesh(draft: Draft, lines: list[str]) -> str:

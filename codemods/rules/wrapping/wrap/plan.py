@@ -15,6 +15,7 @@ from codemods.reading.manual import argument_name
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
+from codemods.tables.names import WRAPPER
 
 from . import ignored
 from .as_function import given_later, refuse_rebound
@@ -27,6 +28,7 @@ from .mesh import given_ranks, translate_mesh
 from .meta import meta_of_entry, translate_meta
 from .moved_elsewhere import find_parameters
 from .one_dict import gather_arguments
+from .open_dict import is_given_from_outside, of_open_dict, refuse_others
 from .other_classes import leave_to_others
 from .passed_dict import keep_dict, pass_dict_on
 from .placement import offload_of_entry, switch_offload, switch_sync, sync_of_entry, translate_offload, translate_sync
@@ -149,6 +151,7 @@ def _take(given: Spread, made: Draft) -> None:
     if given.name:
         made.quoted.add(given.name)
         made.before.append(f"{given.name} = {given.made_by}")
+    refuse_others(given, made)
 
 
 def _hand_on(rest: str, made: Draft) -> None:
@@ -309,17 +312,25 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
     """
     _check_names(name for argument in passed_arguments(ctx, call) if (name := argument_name(argument)))
     found = Spread()
+    opened: list[cst.BaseExpression] = []
     for index, argument in enumerate(passed_arguments(ctx, call)):
         if _binds(argument.value):
             raise NotStatic("an argument binds a name, which would be gone with it")
         if argument.star == "**":
-            found.add(spread(ctx, call, argument.value))
+            try:
+                found.add(spread(ctx, call, argument.value))
+            except NotStatic:
+                if ctx.fsdp1(call.func) != WRAPPER or is_given_from_outside(ctx, call, argument.value):
+                    raise  # another class may take it, the `with` around it give more, or another program
+                opened.append(argument.value)
         elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
         elif argument.keyword is not None:
             found.values[argument_name(argument)] = _itself(argument.value, ctx)
         elif index < len(POSITIONS):
             found.values[POSITIONS[index]] = argument.value
+    for value in opened:
+        found.add(of_open_dict(ctx, call, value, found.values))
     _check_names(found.values)
     found.values = {name: _in_any_case(name, value, ctx) for name, value in found.values.items()}
     return found

@@ -151,7 +151,8 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     if draft.file.mentions(CLASSES) and not draft.precision and draft.selector is not None:
         raise NotStatic(f"mixed_precision with {CLASSES}")
     may_cast = _may_say(draft.file, ("cast_forward_inputs",), 4)
-    if draft.selector is None and (_is_part(draft) or (may_cast and draft.after)):
+    is_part = draft.selector is None and _is_part(draft)
+    if draft.selector is None and not is_part and may_cast and draft.after:
         raise NotStatic("mixed_precision that only run time knows: this call wraps a part of a model")
     draft.reads_precision = True
     draft.casts = f"{text} is not None" if draft.may_lack_precision else ""
@@ -176,7 +177,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         test = test if is_given else f"{text} is not None and {test}"
         loop = cast_loop(f"{text}.buffer_dtype", draft)
         _place_cast([f"if {test}:", *("    " + line for line in loop)], draft)
-    if draft.selector is None or not draft.runs_root:
+    if not is_part and (draft.selector is None or not draft.runs_root):
         draft.common_kwargs["mp_policy"] = policy
         given = "" if is_given else f"{text} is None or "
         _cast_at_outer_units(draft, f"{given}not {text}.cast_forward_inputs" if may_cast else "")
@@ -192,6 +193,9 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         draft.before.append(comment + draft.assigned(unit, replaced, [policy, f"cast_forward_inputs={casts}"]))
     else:
         draft.before.append(f"{comment}{unit} = {function}({text})")
+    if is_part:
+        draft.common_kwargs["mp_policy"] = unit
+        return
     draft.root_kwargs["mp_policy"], draft.unit_kwargs["mp_policy"] = policy, unit
 
 

@@ -16,7 +16,7 @@ from .beside_maker import put_beside_maker
 from .draft import Draft
 
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
-_ROOTS = frozenset({"dist", "torch"})
+_ROOTS = frozenset({"TypeError", "dist", "torch"})
 _DEVICE = "set_device"
 """What a statement that sets the current device binds: a name that other such statements hold too."""
 
@@ -143,7 +143,8 @@ def _only_binds(statement: ast.stmt) -> bool:
     if _sets_device(statement):
         return True
     if isinstance(statement, ast.If):
-        return all(_only_binds(each) for each in (*statement.body, *statement.orelse))
+        raises = [isinstance(each, ast.Raise) for each in statement.body]  # which it does the first time
+        return all(raises) or all(_only_binds(each) for each in (*statement.body, *statement.orelse))
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False
     target = statement.targets[0]
@@ -162,11 +163,7 @@ def _takes_out(call: ast.Call) -> bool:
     """`kwargs.pop("policy")`: what an earlier call took out of the dict is not there any more. A look-up, too."""
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
         return False
-    return call.func.attr == "pop" or (call.func.attr == "get" and _is_text(call.args))
-
-
-def _is_text(arguments: Sequence[ast.expr]) -> bool:
-    return bool(arguments) and isinstance(arguments[0], ast.Constant) and isinstance(arguments[0].value, str)
+    return call.func.attr in {"get", "keys", "pop"}
 
 
 def _root(function: ast.expr) -> str:

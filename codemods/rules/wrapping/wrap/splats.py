@@ -12,12 +12,13 @@ from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import bound_once, contains, upward
-from codemods.reading.shapes import is_call_to, key_of, parameter_names
+from codemods.reading.shapes import called_on, is_call_to, key_of, keywords, parameter_names
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Entry, Switch, Value
 from .entries import of_dict
-from .spread import Spread, unseen
+from .open_dict import of_fields
+from .spread import Spread, copied_dict, unseen
 
 _BLOCKS = (cst.IndentedBlock, cst.SimpleStatementLine, cst.If, cst.Else)
 
@@ -29,7 +30,7 @@ class _Store:
     statement: cst.CSTNode
     tests: tuple[tuple[cst.BaseExpression, bool], ...]
     """Each with whether it has to hold."""
-    values: dict[str, Value]
+    given: Spread
 
 
 def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
@@ -44,48 +45,50 @@ def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
     if isinstance(function, cst.FunctionDef) and is_rest_of(value, function) and is_never_given_more(ctx, function):
         found.rest = ctx.quote(value)
         return found
-    if isinstance(function, cst.FunctionDef) and is_rest_of(value, function):
-        return of_rest(ctx, value, function)
+    around = [outer for outer in ctx.ancestors(call) if isinstance(outer, cst.FunctionDef)]
+    taking = next((outer for outer in around if is_rest_of(value, outer)), None)
+    if taking is not None:
+        return of_rest(ctx, value, taking)
     if isinstance(value, (cst.Name, cst.Attribute)):
         try:
             return _of_variable(ctx, call, value) if isinstance(value, cst.Name) else of_dict(ctx, call, value)
         except NotStatic:
             return of_dict(ctx, call, value)
-    if isinstance(value, cst.Call) and ctx.runs(value):
+    if isinstance(value, cst.Call) and ctx.runs(value) and of_fields(ctx, value) is None:
         return of_dict(ctx, call, value)
-    found.values = _of_display(ctx, call, value)
-    return found
+    return _of_display(ctx, call, value)
 
 
-def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    if isinstance(value, cst.Dict):
+def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
+    """What a display holds, and what it takes over from other dicts."""
+    found, copied = Spread(), copied_dict(ctx, value)
+    fields = of_fields(ctx, value)
+    if fields is not None:
+        return fields
+    if copied is not None:
+        found.put(spread(ctx, call, copied))
+    elif isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.BitOr):
+        found.put(spread(ctx, call, value.left))
+        found.put(spread(ctx, call, value.right))
+    elif isinstance(value, cst.Dict):
         for element in value.elements:
             if not isinstance(element, cst.DictElement):
-                found.update(_spread_inside(ctx, call, element.value))
+                found.put(spread(ctx, call, element.value))
             elif isinstance(element.key, cst.SimpleString):
-                found[str(element.key.evaluated_value)] = element.value
+                found.values[str(element.key.evaluated_value)] = element.value
             else:
                 raise unseen(ctx, value)
-        return found
-    if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Name) or value.func.value != "dict":
+    elif is_call_to(value, "dict"):
+        for argument in value.args:
+            if argument.keyword is not None:
+                found.values[argument.keyword.value] = argument.value
+            elif argument.star == "*":
+                raise unseen(ctx, value)
+            else:
+                found.put(spread(ctx, call, argument.value))
+    else:
         raise unseen(ctx, value)
-    for argument in value.args:
-        if argument.keyword is not None:
-            found[argument.keyword.value] = argument.value
-        elif argument.star == "*":
-            raise unseen(ctx, value)
-        else:
-            found.update(_spread_inside(ctx, call, argument.value))
     return found
-
-
-def _spread_inside(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict[str, Value]:
-    """Those of a dict that a display takes over."""
-    found = spread(ctx, call, value)
-    if found.name:
-        raise unseen(ctx, value)
-    return found.values
 
 
 def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
@@ -96,9 +99,9 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     statement = ctx.parent(display)
     if not isinstance(statement, cst.Assign) or ctx.scope(statement) is not ctx.scope(call):
         raise unseen(ctx, name)
-    found = Spread(made={display})
     target = statement.targets[0].target
-    found.values = _of_display(ctx, call, display)
+    found = _of_display(ctx, call, display)
+    found.made = {display}
     line = ctx.parent(statement)
     stores: list[_Store] = []
     kept: list[cst.CSTNode] = []
@@ -125,7 +128,7 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
             only_for_calls = False
     for store in stores:
         if not is_on_another_way(ctx, store.statement, call):
-            _put(found.values, store)
+            _put(found, store)
     for last in found.values.values():  # what was replaced on the way can have meant something else
         _check_meaning(ctx, call, last)
     if only_for_calls and line is not None:
@@ -137,12 +140,16 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
 def _is_read(ctx: Context, use: cst.Name) -> bool:
     """`kwargs["key"]`, `print(kwargs)`, `{**kwargs}`: it is the same dict afterwards."""
     holder = ctx.parent(use)
-    if isinstance(holder, cst.StarredDictElement) or (isinstance(holder, cst.Arg) and holder.star == "**"):
+    if isinstance(holder, (cst.StarredDictElement, cst.BinaryOperation)):
         return True
+    if isinstance(holder, cst.Arg) and holder.star == "**":
+        return True
+    if isinstance(holder, cst.Attribute):
+        return holder.attr.value in {"copy", "get"} and called_on(ctx.parent(holder), holder.attr.value) is use
     if isinstance(holder, cst.Subscript) and holder.value is use:
         return not isinstance(ctx.parent(holder), (cst.AssignTarget, cst.Del, cst.AugAssign))
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    return is_call_to(call, "print", "str", "repr")
+    return is_call_to(call, "print", "str", "repr") or copied_dict(ctx, call) is use
 
 
 def _unread_attribute(ctx: Context, use: cst.Name) -> cst.CSTNode | None:
@@ -160,31 +167,33 @@ def _unread_attribute(ctx: Context, use: cst.Name) -> cst.CSTNode | None:
 def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
     """`kwargs["key"] = value` or `kwargs.update(…)`; None for any other use. Raises NotStatic inside of a loop."""
     holder = ctx.parent(use)
-    values: dict[str, Value] | None = None
+    given: Spread | None = None
     statement: cst.CSTNode | None = None
     if isinstance(holder, cst.Subscript) and holder.value is use and isinstance(ctx.parent(holder), cst.AssignTarget):
         assignment = cst.ensure_type(ctx.parent(cst.ensure_type(ctx.parent(holder), cst.AssignTarget)), cst.Assign)
         key = key_of(holder)
         if len(assignment.targets) != 1 or key is None:
             raise unseen(ctx, use)
-        values, statement = {key: assignment.value}, assignment
+        given, statement = Spread({key: assignment.value}), assignment
     elif isinstance(holder, cst.Attribute) and holder.attr.value == "update":
         update = ctx.parent(holder)
         if not isinstance(update, cst.Call) or not isinstance(ctx.parent(update), cst.Expr):
             raise unseen(ctx, use)
-        values, statement = {}, ctx.parent(update)
+        given, statement = Spread(), ctx.parent(update)
         for argument in update.args:
             if argument.keyword is not None:
-                values[argument.keyword.value] = argument.value
+                given.values[argument.keyword.value] = argument.value
+            elif isinstance(argument.value, cst.Name):
+                given.put(spread(ctx, call, argument.value))
             else:
-                values.update(_of_display(ctx, call, argument.value))
-    if values is None or statement is None:
+                given.put(_of_display(ctx, call, argument.value))
+    if given is None or statement is None:
         return None
     line = ctx.parent(statement)
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         raise unseen(ctx, use)
     tests = tuple(_tests(ctx, call, line))
-    return _Store(line, tests, values)
+    return _Store(line, tests, given)
 
 
 def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Iterator[tuple[cst.BaseExpression, bool]]:
@@ -214,19 +223,22 @@ def _check_meaning(ctx: Context, call: cst.Call, value: Value | None) -> None:
         raise NotStatic(f"`{ctx.code(value)}` may be something else at the call")
 
 
-def _put(values: dict[str, Value], store: _Store) -> None:
-    for name, value in store.values.items():
+def _put(found: Spread, store: _Store) -> None:
+    if not store.tests:
+        found.put(store.given)
+        return
+    if store.given.open or store.given.closed:
+        raise NotStatic("a dict that may hold more is put into another one under a condition")
+    values = found.values
+    for name, value in store.given.values.items():
         before = values.get(name)
-        put = value
-        if store.tests:
-            if len(store.tests) > 1:
-                raise NotStatic(f"{name} is set under several conditions")
-            ((test, holds),) = store.tests
-            if isinstance(before, Switch) and before.test is test:  # the other branch of the same `if`
-                put = Switch(test, value, before.orelse) if holds else Switch(test, before.body, value)
-            else:
-                put = Switch(test, value, before) if holds else Switch(test, before, value)
-        values[name] = put
+        if len(store.tests) > 1:
+            raise NotStatic(f"{name} is set under several conditions")
+        ((test, holds),) = store.tests
+        if isinstance(before, Switch) and before.test is test:  # the other branch of the same `if`
+            values[name] = Switch(test, value, before.orelse) if holds else Switch(test, before.body, value)
+        else:
+            values[name] = Switch(test, value, before) if holds else Switch(test, before, value)
 
 
 def _whole_branches(ctx: Context, statements: list[cst.CSTNode]) -> list[cst.CSTNode]:
@@ -260,23 +272,23 @@ def _statements(choice: cst.If) -> Iterator[cst.CSTNode]:
 def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) -> Spread:
     """An entry for each keyword that a call of the function gives beyond its parameters.
 
-    Raises NotStatic where a call may give others, as one from another file may that is not seen, or something else gets
-    hold of the dict: what is read by name would pass over the rest without a word.
+    What is read by name would pass over the rest without a word: where another file can call the function, and give
+    others, they are refused. Raises NotStatic where something else gets hold of the dict.
     """
-    calls = [(where, where.parent(name), name) for where, name in ctx.references_to(function)]
+    named = [(where, where.parent(name), name) for where, name in ctx.references_to(function)]
+    own = [(where, call) for where, call, name in named if isinstance(call, cst.Call) and call.func is name]
+    is_closed = len(own) == len(named) and all(where.path == ctx.path for where, _ in own)
+    calls = own if is_closed else ctx.callers(function.body)
     if not calls or function.decorators or not _is_only_spread(ctx, value, function):
         raise unseen(ctx, value)
     taken = set(parameter_names(function))
     given: list[dict[str, tuple[Context, cst.BaseExpression]]] = []
-    for where, call, name in calls:
-        if isinstance(call, cst.Call) and call.func is name and _is_recursive(where, call, value, function):
+    for where, call in calls:
+        if _is_recursive(where, call, value, function):
             continue
-        if not isinstance(call, cst.Call) or call.func is not name or any(argument.star for argument in call.args):
+        if any(argument.star for argument in call.args):
             raise unseen(ctx, value)
-        if where.path != ctx.path:
-            raise unseen(ctx, value)
-        named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
-        given.append({key: (where, each) for key, each in named.items() if key not in taken})
+        given.append({key: (where, each) for key, each in keywords(call.args).items() if key not in taken})
     result, text = Spread(), ctx.quote(value)
     for key in dict.fromkeys(key for each in given for key in each):
         stored = tuple(each[key] for each in given if key in each)
@@ -285,6 +297,8 @@ def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) 
         may_lack = len(stored) < len(given)
         taken_out = f'{text}.get("{key}")' if may_lack else f'{text}["{key}"]'
         result.values[key] = Entry(taken_out, values, may_lack, stored, is_only_given=True, whole=text)
+    if not is_closed and isinstance(ctx.scope(function), (cst.Module, cst.ClassDef)):
+        result.closed[text] = frozenset(result.values)
     return result
 
 
@@ -310,6 +324,8 @@ def _is_handed_to_wrapper(ctx: Context, name: cst.Name, function: cst.FunctionDe
     own = (scope.params.star_kwarg, *scope.params.params) if isinstance(scope, cst.FunctionDef) else ()
     if isinstance(argument, cst.Param) or (scope is not function and any(_is(each, name) for each in own)):
         return True  # the parameter of a function inside, or what that does with it
+    if called_on(call, "update") is not None and not isinstance(argument, cst.Param):
+        return isinstance(argument, cst.Arg) and argument.keyword is None  # another dict takes it over
     return isinstance(argument, cst.Arg) and argument.star == "**" and takes_alone(ctx, argument)
 
 
