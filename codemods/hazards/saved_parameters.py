@@ -53,7 +53,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.model_parameters import READERS, gives_parameters, readings
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.saves import names_a_rank, saves_of
-from codemods.reading.shapes import called_on
+from codemods.reading.shapes import called_on, is_call_to
 
 CODE = "FM452"
 
@@ -94,9 +94,17 @@ def _averages(ctx: Context) -> Iterator[cst.Call]:
                 continue
             if library.startswith("torch.") or not library.rpartition(".")[2][:1].isupper():
                 continue  # torch has no such average; and what a function makes of them is an optimizer, or not known
-            if any(gives_parameters(argument.value, where) for argument in made.args):
+            if any(_reads_parameters(argument.value, where) for argument in made.args):
                 yield call
                 break
+
+
+def _reads_parameters(given: cst.BaseExpression, ctx: Context) -> bool:
+    """`model.parameters()` of a wrapped model, also in a variable of this function: not what others hand in."""
+    bound = ctx.bound(given) if isinstance(given, cst.Name) else None
+    values = [given, *(value for _, value in bound or ())]
+    named = [value for value in values if called_on(value, *READERS) is not None or is_call_to(value, "list")]
+    return any(gives_parameters(value, ctx) for value in named)
 
 
 def _kept(param: cst.BaseExpression, ctx: Context) -> Iterator[cst.CSTNode]:
