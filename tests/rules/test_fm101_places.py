@@ -513,9 +513,9 @@ THROUGH_SUPPORT = [
     pytest.param(
         """
         def wrap(model, sharded):
-            return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})) if sharded else model
+            return [FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})) if sharded else model]
         """,
-        id="conditional expression",
+        id="conditional expression in a list",
     ),
     pytest.param(
         """
@@ -549,6 +549,52 @@ THROUGH_SUPPORT = [
         id="short circuit",
     ),
 ]
+
+
+CHOICES = {
+    "model = SHARDED if sharded else DDP(model)": """\
+    if sharded:
+        for module in model.modules():
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+    else:
+        model = DDP(model)
+""",
+    "model = model if not sharded else SHARDED": """\
+    if sharded:
+        for module in model.modules():
+            if isinstance(module, Block):
+                fully_shard(module)
+        fully_shard(model)
+""",
+    "return DDP(model) if sharded else SHARDED": """\
+    if sharded:
+        return DDP(model)
+    for module in model.modules():
+        if isinstance(module, Block):
+            fully_shard(module)
+    return fully_shard(model)
+""",
+    "whole: nn.Module = SHARDED if sharded else model": """\
+    if sharded:
+        for module in model.modules():
+            if isinstance(module, Block):
+                fully_shard(module)
+        whole: nn.Module = fully_shard(model)
+    else:
+        whole = model
+""",
+}
+
+
+@pytest.mark.parametrize("statement", CHOICES)
+def test_what_a_conditional_expression_chooses_is_chosen_by_an_if(statement: str) -> None:
+    call = "FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))"
+    head = "def wrap(model, sharded):\n    "
+    result = rewrite(f"{POLICY_BEFORE}{head}{statement.replace('SHARDED', call)}\n")
+    found = result.text[result.text.index("def wrap") + len(head) - 4 :]
+    assert found.replace("module is not model and ", "") == CHOICES[statement]
 
 
 @pytest.mark.parametrize("before", THROUGH_SUPPORT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -9,9 +10,10 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, NotStatic
 from codemods.reading.block_layout import extra_indent
 from codemods.reading.enclosing import call_given, enclosing
-from codemods.reading.manual import block_of, context_of
+from codemods.reading.manual import block_of, context_of, is_constructor
+from codemods.reading.negation import negated
 from codemods.reading.places import bound_texts
-from codemods.reading.shapes import annotation_of, called_on, front
+from codemods.reading.shapes import annotation_of, called_on, front, only_target
 from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -37,11 +39,14 @@ class Place:
     """Whether the call is the statement's whole value."""
     type: cst.Annotation | None = None
     """What the statement says of the target."""
+    choice: cst.IfExp | None = None
+    """`FSDP(model, …) if sharded else DDP(model)`, where that is the statement's whole value."""
 
 
 def place_of(ctx: Context, call: cst.Call) -> Place:
     """Raises NotStatic when no statement can be put before the call: in a lambda, a comprehension, a condition."""
-    for node in ctx.ancestors(call):
+    choice = _choice_of(ctx, call)
+    for node in ctx.ancestors(choice or call):
         if isinstance(node, _CONDITIONAL):
             raise NotStatic("the call is inside a lambda, a comprehension or a conditional expression")
         if isinstance(node, cst.SimpleStatementLine):
@@ -54,13 +59,23 @@ def place_of(ctx: Context, call: cst.Call) -> Place:
         raise NotStatic("several statements share the line")
     if sum(node is line for line in _statements_of_constructors(ctx, call)) > 1:
         raise NotStatic("another constructor call stands in the same statement")
-    statement = node.body[0]
+    statement, value = node.body[0], choice or call
     if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
         target = statement.targets[0].target
         simple = isinstance(target, (cst.Name, cst.Attribute))
-        return Place(node, ctx.code(target) if simple else "", statement.value is call, annotation_of(statement))
-    is_all = isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call
-    return Place(node, "", is_all or is_put_back(ctx, call))
+        name = ctx.code(target) if simple else ""
+        return Place(node, name, statement.value is value, annotation_of(statement), choice)
+    is_all = isinstance(statement, (cst.Return, cst.Expr)) and statement.value is value
+    return Place(node, "", is_all or is_put_back(ctx, call), choice=choice)
+
+
+def _choice_of(ctx: Context, call: cst.Call) -> cst.IfExp | None:
+    """The conditional expression with the call on one side, where it is all that is assigned or returned."""
+    choice = ctx.parent(call)
+    if not isinstance(choice, cst.IfExp) or choice.test is call or not is_constructor(ctx, call):
+        return None
+    holder = ctx.parent(choice)
+    return choice if only_target(holder) is not None or isinstance(holder, cst.Return) else None
 
 
 def is_put_back(ctx: Context, call: cst.Call) -> bool:
@@ -95,7 +110,9 @@ def edits(made: Draft, place: Place) -> list[Edit]:
     """Replace the statement by the loop over the units and the call for the root."""
     indent = line_indent(made, place.line)
     start, end = made.file.span(place.line.body[0])
-    if made.chosen is None:
+    if place.choice is not None:
+        lines = _sides(place.choice, made, place, indent)
+    elif made.chosen is None:
         lines = _lines(made, place, indent)
     else:
         first, last = made.file.span(made.call)
@@ -103,6 +120,25 @@ def edits(made: Draft, place: Place) -> list[Edit]:
         tail = made.file.quote_text(last, end)
         lines = in_branches(head, tail, _lines(made, place, indent + "    "), made)
     return [Edit(start, end, joined_lines(lines, indent, made.file))]
+
+
+def _sides(choice: cst.IfExp, made: Draft, place: Place, indent: str) -> list[str]:
+    """An `if`, with what the expression chose: one side with its statements, and the other as it was."""
+    ctx, is_first = made.file, choice.body is made.call
+    other = choice.orelse if is_first else choice.body
+    (start, end), (first, last) = ctx.span(place.line.body[0]), ctx.span(choice)
+    head = f"{place.target} = " if place.type is not None else ctx.quote_text(start, first)
+    returns = isinstance(place.line.body[0], cst.Return)
+    inner = "" if returns and not is_first else "    "
+    sharded, rest = _lines(made, place, indent + inner), [f"{head}{ctx.quote(other)}{ctx.quote_text(last, end)}"]
+    if ctx.code(other) == place.target:  # `model = FSDP(model) if sharded else model`
+        return [f"if {ctx.quote(choice.test) if is_first else negated(choice.test, ctx)}:", *_indented(sharded)]
+    yes, no = (sharded, rest) if is_first else (rest, sharded)
+    return [f"if {ctx.quote(choice.test)}:", *_indented(yes), *(no if returns else ["else:", *_indented(no)])]
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def root_call(made: Draft) -> str:
@@ -310,9 +346,9 @@ def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     if place.direct and in_place:
         return "\n".join([*sharded, *made.after])
     if place.direct and not made.after and sharded:
-        return ctx.quote_text(ctx.span(statement)[0], ctx.span(made.call)[0]) + sharded[0]
+        return ctx.quote_text(ctx.span(statement)[0], ctx.span(place.choice or made.call)[0]) + sharded[0]
     start, end = ctx.span(statement)
-    inner_start, inner_end = ctx.span(made.call)
+    inner_start, inner_end = ctx.span(place.choice or made.call)
     rest = ctx.quote_text(start, inner_start) + made.model + ctx.quote_text(inner_end, end)
     return "\n".join([*sharded, *made.after, rest])
 
