@@ -500,6 +500,16 @@ SUMMONS = {
         with FSDP.summon_full_params(model, writeback=False), torch.no_grad():
             model.out.bias.fill_(0.25)
         """,
+    "to exchange what is lost": """
+        with FSDP.summon_full_params(model):
+            for p in model.parameters():
+                p.data = p.data * 0.5
+        """,
+    "to exchange, and call": """
+        with FSDP.summon_full_params(model), torch.no_grad():
+            model.inp.weight.data = model.inp.weight.data * 0.5
+            seen.append(loss_of(model, x).item())
+        """,
     "to initialise": """
         torch.manual_seed(7)
         with FSDP.summon_full_params(model):

@@ -67,19 +67,19 @@ def full_params(
         full = param.full_tensor().detach()
         if not rank0_only or is_first_rank(module):
             # A copy, since gathering over one rank gives the parameter itself.
-            whole[param] = nn.Parameter(full.to(device, copy=True), param.requires_grad)
+            whole[param] = full.to(device, copy=True)
     if rank0_only:
         places = [place for place in places if place[2] in whole]
+    shown = {param: nn.Parameter(full, param.requires_grad) for param, full in whole.items()}
     for owner, name, param in places:
-        setattr(owner, name, whole[param])
+        setattr(owner, name, shown[param])
     try:
         yield
     finally:
         for owner, name, param in places:
-            full = getattr(owner, name)
             setattr(owner, name, param)
-            if writeback:
-                write_shard(param, full)
+            if writeback:  # what was written; not what was put in its place, `p.data = x`, which FSDP1 lost
+                write_shard(param, whole[param])
 
 
 def summon(param: nn.Parameter, device: str | None, with_grad: bool) -> nn.Parameter:
@@ -110,6 +110,8 @@ class Summoned:
         params = dict.fromkeys(param for _, _, param in self.places)
         whole = {param: summon(param, device, with_grads) for param in params}
         self.whole = {(owner, name): whole[param] for owner, name, param in self.places}
+        # What is put in its place, `p.data = x`, was lost under FSDP1.
+        self.values = {param: full.detach() for param, full in whole.items()}
         self.writeback = writeback
         self.before: dict[nn.Parameter, torch.Tensor] = {}
         self.hooks = {owner: owner._load_state_dict_post_hooks for owner, _, _ in self.places}
@@ -124,12 +126,11 @@ class Summoned:
     def hide(self) -> None:
         """Put the shards back, with what was written to the whole parameters."""
         for owner, name, param in self.places:
-            self.whole[owner, name] = getattr(owner, name)
             setattr(owner, name, param)
             owner._load_state_dict_post_hooks = self.hooks[owner]
             if not self.writeback and param not in self.before:
                 self.before[param] = param.detach().clone()
-            write_shard(param, self.whole[owner, name])
+            write_shard(param, self.values[param])
 
     def finish(self) -> None:
         """Put the shards back for good: with all that was written, or without any of it."""
