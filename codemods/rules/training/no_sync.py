@@ -146,6 +146,8 @@ def _with_discard(call: cst.Call, ctx: Context) -> Fix | None:
     """Of a `zero_grad` in another file than the `no_sync` whose gradients it drops."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "zero_grad":
         return None
+    if next(others(ctx, "no_sync"), None) is None:
+        return None  # said first: what is a model beside it takes long, in a function of a thousand names
     model = model_beside(call, ctx)
     if model is None or not _is_dropping(call, ctx):
         return None
