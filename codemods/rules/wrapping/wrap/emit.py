@@ -13,6 +13,7 @@ from codemods.reading.manual import block_of, context_of
 from codemods.reading.places import bound_texts
 from codemods.reading.shapes import called_on, front
 from codemods.reading.words import is_name
+from codemods.reading.wrapped import same_unit_inside
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .argument_comments import kept_comments
@@ -36,10 +37,16 @@ class Place:
     direct: bool
     """Whether the call is the statement's whole value."""
     annotated: bool = False
+    heads: tuple[str, ...] = ()
+    """The loop that comes in its place, and the test in it."""
 
 
 def place_of(ctx: Context, call: cst.Call) -> Place:
     """Raises NotStatic when no statement can be put before the call: in a lambda, a comprehension, a condition."""
+    whole = _whole(ctx, call)
+    repeated = _comprehension(ctx, whole)
+    if repeated is not None:
+        return repeated
     for node in ctx.ancestors(call):
         if isinstance(node, _CONDITIONAL):
             raise NotStatic("the call is inside a lambda, a comprehension or a conditional expression")
@@ -57,11 +64,43 @@ def place_of(ctx: Context, call: cst.Call) -> Place:
     if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
         target = statement.targets[0].target
         simple = isinstance(target, (cst.Name, cst.Attribute))
-        return Place(node, ctx.code(target) if simple else "", statement.value is call)
+        return Place(node, ctx.code(target) if simple else "", statement.value is whole)
     if isinstance(statement, cst.AnnAssign):
-        return Place(node, ctx.code(statement.target), statement.value is call, annotated=True)
-    is_all = isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call
+        return Place(node, ctx.code(statement.target), statement.value is whole, annotated=True)
+    is_all = isinstance(statement, (cst.Return, cst.Expr)) and statement.value is whole
     return Place(node, "", is_all or is_put_back(ctx, call))
+
+
+def _comprehension(ctx: Context, whole: cst.Call) -> Place | None:
+    """`layers = nn.ModuleList(FSDP(layer) for layer in layers)`, also with None for some: a loop over them instead."""
+    element: cst.CSTNode = whole
+    choice = ctx.parent(whole)
+    if isinstance(choice, cst.IfExp) and choice.body is whole and is_name(choice.orelse, "None"):
+        element = choice
+    every = ctx.parent(element)
+    if not isinstance(every, (cst.GeneratorExp, cst.ListComp)) or every.elt is not element:
+        return None
+    loop, holder = every.for_in, call_given(every, ctx)
+    statement = ctx.parent(holder) if holder is not None else None
+    line = ctx.parent(statement) if statement is not None else None
+    is_plain = not loop.ifs and loop.inner_for_in is None and loop.asynchronous is None
+    if not is_plain or holder is None or len(holder.args) != 1 or ctx.dotted(holder.func) != "torch.nn.ModuleList":
+        return None
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or statement.value is not holder:
+        return None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    if not isinstance(loop.target, cst.Name) or ctx.code(statement.targets[0].target) != ctx.code(loop.iter):
+        return None  # it makes another list
+    heads = [f"for {ctx.quote(loop.target)} in {ctx.quote(loop.iter)}:"]
+    heads += [f"if {ctx.quote(choice.test)}:"] if isinstance(choice, cst.IfExp) and element is choice else []
+    return Place(line, "", True, heads=tuple(heads))
+
+
+def _whole(ctx: Context, call: cst.Call) -> cst.Call:
+    """The outermost of the calls around one module that have the same arguments, of which the inner one stays."""
+    outer = call_given(call, ctx)
+    return call if outer is None or same_unit_inside(ctx, outer) is not call else _whole(ctx, outer)
 
 
 def is_put_back(ctx: Context, call: cst.Call) -> bool:
@@ -96,7 +135,12 @@ def edits(made: Draft, place: Place) -> list[Edit]:
     """Replace the statement by the loop over the units and the call for the root."""
     indent = line_indent(made, place.line)
     start, end = made.file.span(place.line.body[0])
-    if made.chosen is None:
+    if place.heads:
+        inner = _lines(made, place, indent + "    " * len(place.heads))
+        deep = "    " * len(place.heads)
+        lines = ["    " * depth + head for depth, head in enumerate(place.heads)]
+        lines += [deep + line if line else line for line in inner]
+    elif made.chosen is None:
         lines = _lines(made, place, indent)
     else:
         first, last = made.file.span(made.call)
@@ -307,13 +351,17 @@ def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     ctx = made.file
     sharded = [_call(made, root, "", width)] if made.has_root else []
     statement = place.line.body[0]
-    in_place = isinstance(statement, cst.Expr) or (place.target == ctx.plain(made.model) and not place.annotated)
+    in_place = (
+        bool(place.heads)
+        or isinstance(statement, cst.Expr)
+        or (place.target == ctx.plain(made.model) and not place.annotated)
+    )
     if place.direct and in_place:
         return "\n".join([*sharded, *made.after])
     if place.direct and not made.after and sharded:
-        return ctx.quote_text(ctx.span(statement)[0], ctx.span(made.call)[0]) + sharded[0]
+        return ctx.quote_text(ctx.span(statement)[0], ctx.span(_whole(ctx, made.call))[0]) + sharded[0]
     start, end = ctx.span(statement)
-    inner_start, inner_end = ctx.span(made.call)
+    inner_start, inner_end = ctx.span(_whole(ctx, made.call))
     rest = ctx.quote_text(start, inner_start) + made.model + ctx.quote_text(inner_end, end)
     return "\n".join([*sharded, *made.after, rest])
 
