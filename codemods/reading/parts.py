@@ -5,11 +5,15 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.shapes import parameter_names
+from codemods.reading.shapes import front, is_attribute, is_call_to, parameter_names
 
 from .enclosing import contains, enclosing, is_self
 from .manual import is_constructor
+from .places import bound
 from .wrapped import wrapped_module, wrapped_place
+
+_EMBEDDINGS = ("get_input_embeddings", "get_output_embeddings")
+"""What gives a part that holds no other one."""
 
 _REPEATED = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
 
@@ -75,6 +79,37 @@ def _root_of_caller(ctx: Context, call: cst.Call) -> cst.Call | None:
             is_reached = ctx.parent(line) in set(ctx.ancestors(calling)) and not _leaves_between(ctx, calling, other)
             return other if is_reached else None
     return None
+
+
+def are_units_apart(ctx: Context, call: cst.Call) -> bool:
+    """Whether all that the program wraps are parts of one object, `self`, by paths of which none leads on to another.
+
+    Then each of them is a root: what holds them is no FSDP model.
+    """
+    calls = list(ctx.wrapping.calls(ctx.path))
+    if any(where is not ctx or ctx.scope(other) is not ctx.scope(call) for where, other in calls):
+        return False
+    paths = {_path(ctx, other) for _, other in calls if ctx.fsdp1(other.func) != "enable_wrap"}
+    if not paths or not all(path.startswith("self.") for path in paths):
+        return False
+    return not any(one != two and f"{two}.".startswith(f"{one}.") for one in paths for two in paths)
+
+
+def _path(ctx: Context, call: cst.Call) -> str:
+    """`self.net.layers` for what a loop over that wraps; nothing for what is no attribute, or one of the embeddings."""
+    module = wrapped_module(call)
+    while isinstance(module, cst.Call) and is_constructor(ctx, module):
+        module = wrapped_module(module)
+    name = module.value if isinstance(module, cst.Name) else ""
+    for node in ctx.ancestors(call):
+        loop = node.for_in if isinstance(node, cst.BaseComp) else node
+        if name and isinstance(loop, (cst.For, cst.CompFor)) and name in set(bound(loop.target)):
+            module, name = loop.iter, ""
+            module = module.args[0].value if is_call_to(module, "enumerate") else module
+    if isinstance(module, cst.Call) and not module.args and is_attribute(module.func, *_EMBEDDINGS):
+        module = module.func
+    is_path = isinstance(module, cst.Attribute) and is_self(front(module), ctx)
+    return ctx.code(module) if module is not None and is_path else ""
 
 
 def are_given_apart(ctx: Context, call: cst.Call, where: Context, other: cst.Call) -> bool:

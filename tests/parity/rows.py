@@ -380,7 +380,6 @@ program("a helper that hands its kwargs on, with a strategy", HANDED_ON.format(1
 program(
     "a helper that hands on kwargs of which one call gives a dict",
     HANDED_ON.format(0).replace("limit_all_gathers=True", "**{f'{each}_all_gathers': True for each in ['limit']}"),
-    "support",
     seed_by_rank=True,
 )
 program(
@@ -428,6 +427,28 @@ program(
         for i, block in enumerate(model.blocks):
             model.blocks[i] = FSDP(block, **settings)
         return FSDP(model, **{**settings, "forward_prefetch": True})
+    """,
+    seed_by_rank=True,
+)
+program(
+    "by hand, parts of what is not wrapped",
+    """
+    from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+    class Holder(Plain):
+        def shard(self, kwargs):
+            with enable_wrap(wrapper_cls=FSDP, **kwargs):
+                self.inp = wrap(self.inp)
+                self.blocks = nn.ModuleList(wrap(block) if block else None for block in self.blocks)
+                self.out = wrap(self.out)
+
+
+    def build():
+        model = Holder()
+        mixed = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        model.shard(dict(mixed_precision=mixed, sync_module_states=True, use_orig_params=True))
+        return model
     """,
     seed_by_rank=True,
 )
@@ -596,7 +617,7 @@ program(
     "support",
 )
 program(
-    "by hand in bf16, parts that go through the support module for something else",
+    "by hand in bf16, parts that are given what is not seen",
     """
     def build():
         model = Plain()
@@ -607,7 +628,6 @@ program(
             model.blocks[i] = FSDP(block, mixed_precision=bf16, use_orig_params=True, **more)
         return FSDP(model, mixed_precision=bf16, use_orig_params=True)
     """,
-    "support",
 )
 program(
     "by hand, inner modules only",
@@ -628,10 +648,10 @@ for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
     row(f"strategy {strategy}", "Plain", f"{BLOCKS}, sharding_strategy=ShardingStrategy.{strategy}")
 no_shard = f"{BLOCKS}, sharding_strategy=ShardingStrategy.NO_SHARD"
 row("strategy NO_SHARD", "Plain", f"{no_shard}, {HERE}")
-support("strategy NO_SHARD on a device that is not seen", "Plain", no_shard)
+row("strategy NO_SHARD on a device that is not seen", "Plain", no_shard)
 row("strategy None", "Plain", f"{BLOCKS}, sharding_strategy=None")
 for world in (1, 2):
-    support(
+    row(
         f"strategy by name at run time, world of {world}",
         "Plain",
         f"{BLOCKS}, sharding_strategy=ShardingStrategy[os.environ.get('STRATEGY', 'SHARD_GRAD_OP')]",
@@ -907,7 +927,7 @@ row("world of one process", "Plain", BLOCKS, world=1)
 row("world of one process, SHARD_GRAD_OP", "Plain", "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", world=1)
 for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
     hybrid = f"{BLOCKS}, sharding_strategy=ShardingStrategy.{strategy}"
-    support(
+    row(
         f"{strategy} with a tuple of process groups",
         "Plain",
         f"{hybrid}, process_group=(shard, replicate)",
@@ -929,7 +949,7 @@ for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         world=4,
     )
     row(f"{strategy} over the devices of a node", "Plain", f"{hybrid}, {HERE}", world=4)
-    support(f"{strategy} over the devices of a node, which are not seen", "Plain", hybrid, world=4)
+    row(f"{strategy} over the devices of a node, which are not seen", "Plain", hybrid, world=4)
 program(
     "HYBRID_SHARD by hand",
     """
@@ -947,7 +967,7 @@ program(
 # Process groups and meshes
 
 row("process group of the world", "Plain", f"{BLOCKS}, process_group=dist.group.WORLD")
-support("process group of some ranks", "Plain", f"{BLOCKS}, process_group=shard", GROUPS, world=4)
+row("process group of some ranks", "Plain", f"{BLOCKS}, process_group=shard", GROUPS, world=4)
 row(
     "process group from a call",
     "Plain",
@@ -1239,7 +1259,7 @@ program(
     world=4,
     seed_by_rank=True,
 )
-support(
+row(
     "NO_SHARD over some ranks",
     "Plain",
     f"{BLOCKS}, process_group=replicate, sharding_strategy=ShardingStrategy.NO_SHARD",
@@ -2083,7 +2103,7 @@ row(
     f"{BLOCKS}, sync_module_states=True, mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)",
     seed_by_rank=True,
 )
-support(
+row(
     "sync_module_states within a process group",
     "Plain",
     f"{BLOCKS}, process_group=shard, sync_module_states=True",
@@ -2412,5 +2432,4 @@ program(
         model = Plain()
         return FSDP(model, **{"auto_wrap_policy": ModuleWrapPolicy({Block}), "use_orig_params": True, **kwargs})
     """,
-    "support",
 )

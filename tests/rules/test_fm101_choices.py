@@ -1158,12 +1158,13 @@ SEEN = [
 ]
 
 
-@pytest.mark.parametrize(("above", "before", "more", "is_native"), SEEN)
-def test_what_callers_give_beyond_the_parameters(above: str, before: str, more: str, is_native: bool) -> None:
+@pytest.mark.parametrize(("above", "before", "more", "is_all"), SEEN)
+def test_what_callers_give_beyond_the_parameters(above: str, before: str, more: str, is_all: bool) -> None:
+    """Where more may be there, that is refused."""
     imported = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n"
     result = rewrite(imported + HANDED_ON.format(above, before, more))
-    assert ('kwargs.get("sharding_strategy")' in result.text) == is_native
-    assert ("shard_model" in result.support) != is_native
+    assert 'kwargs.get("sharding_strategy")' in result.text
+    assert ("    if unread:\n        raise TypeError(" in result.text) != is_all
 
 
 def test_a_function_for_other_files_may_be_given_anything() -> None:

@@ -138,12 +138,9 @@ def test_long_calls_are_broken_one_argument_a_line() -> None:
 
 
 SUPPORT = [
-    "sharding_strategy=ShardingStrategy.NO_SHARD",
     "sharding_strategy=ShardingStrategy.HYBRID_SHARD",
     "sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2",
-    "sharding_strategy=ShardingStrategy[args.strategy]",
     'device_mesh=init_device_mesh("cuda", (2, 4))',
-    "process_group=group",
     "process_group=(group, group)",
     "ignored_states=args.ignored",
 ]
@@ -154,6 +151,13 @@ def test_what_only_run_time_knows_goes_through_the_support_module(argument: str)
     result = rewrite(HEAD + f"    return FSDP(model, {argument})\n")
     assert result.text.endswith(f"    return shard_model(model, {argument})\n")
     assert result.support >= {"shard_model"}
+
+
+@pytest.mark.parametrize("argument", ["ShardingStrategy.NO_SHARD", "ShardingStrategy[args.strategy]"])
+def test_a_mesh_of_a_program_that_names_no_device_is_of_what_the_machine_has(argument: str) -> None:
+    result = rewrite(HEAD + f"    return FSDP(model, sharding_strategy={argument})\n")
+    assert '"cuda" if torch.cuda.is_available() else "cpu"' in result.text
+    assert result.support <= {"strategy_kwargs"}
 
 
 def test_strategy_that_is_a_parameter_stays_one() -> None:

@@ -627,7 +627,7 @@ def test_partial_of_the_class(arguments: str, after: str) -> None:
     assert "FSDP" not in result.text
 
 
-@pytest.mark.parametrize("arguments", ["mixed_precision=precision", "sharding_strategy=strategy", "**kwargs"])
+@pytest.mark.parametrize("arguments", ["mixed_precision=precision", "**kwargs"])
 def test_partial_of_what_only_run_time_knows(arguments: str) -> None:
     use = f"def make(policy, precision, rank, strategy, kwargs):\n    return partial(FSDP, {arguments})\n"
     result = rewrite("from functools import partial\n\n" + BEFORE + use)

@@ -223,7 +223,7 @@ SUPPORT = {
     "only one of them is decided": """\
         def build(net, strategy):
             with enable_wrap(wrapper_cls=FSDP):
-                net.inner = wrap(net.inner, sharding_strategy=strategy)
+                net.inner = wrap(net.inner, ignored_states=strategy)
                 return wrap(net)
         """,
     "a context that is kept": """\

@@ -181,7 +181,7 @@ def test_strategy_of_a_config_file() -> None:
         }
     )
     assert result.after["config.py"] == result.before["config.py"]
-    assert "shard_model(model, sharding_strategy=config.strategy)" in result.after["train.py"]
+    assert "strategy_kwargs(" in result.after["train.py"]
 
 
 HOMES = [

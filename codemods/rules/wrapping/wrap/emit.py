@@ -15,6 +15,7 @@ from codemods.reading.negation import negated
 from codemods.reading.places import bound_texts
 from codemods.reading.shapes import annotation_of, called_on, front, only_target
 from codemods.reading.words import is_name
+from codemods.reading.wrapped import same_unit_inside
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .argument_comments import kept_comments
@@ -41,11 +42,17 @@ class Place:
     """What the statement says of the target."""
     choice: cst.IfExp | None = None
     """`FSDP(model, …) if sharded else DDP(model)`, where that is the statement's whole value."""
+    heads: tuple[str, ...] = ()
+    """The loop that comes in its place, and the test in it."""
 
 
 def place_of(ctx: Context, call: cst.Call) -> Place:
     """Raises NotStatic when no statement can be put before the call: in a lambda, a comprehension, a condition."""
-    choice = _choice_of(ctx, call)
+    whole = _whole(ctx, call)
+    repeated = _comprehension(ctx, whole)
+    if repeated is not None:
+        return repeated
+    choice = _choice_of(ctx, whole)
     for node in ctx.ancestors(choice or call):
         if isinstance(node, _CONDITIONAL):
             raise NotStatic("the call is inside a lambda, a comprehension or a conditional expression")
@@ -59,7 +66,7 @@ def place_of(ctx: Context, call: cst.Call) -> Place:
         raise NotStatic("several statements share the line")
     if sum(node is line for line in _statements_of_constructors(ctx, call)) > 1:
         raise NotStatic("another constructor call stands in the same statement")
-    statement, value = node.body[0], choice or call
+    statement, value = node.body[0], choice or whole
     if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
         target = statement.targets[0].target
         simple = isinstance(target, (cst.Name, cst.Attribute))
@@ -76,6 +83,38 @@ def _choice_of(ctx: Context, call: cst.Call) -> cst.IfExp | None:
         return None
     holder = ctx.parent(choice)
     return choice if only_target(holder) is not None or isinstance(holder, cst.Return) else None
+
+
+def _comprehension(ctx: Context, whole: cst.Call) -> Place | None:
+    """`layers = nn.ModuleList(FSDP(layer) for layer in layers)`, also with None for some: a loop over them instead."""
+    element: cst.CSTNode = whole
+    choice = ctx.parent(whole)
+    if isinstance(choice, cst.IfExp) and choice.body is whole and is_name(choice.orelse, "None"):
+        element = choice
+    every = ctx.parent(element)
+    if not isinstance(every, (cst.GeneratorExp, cst.ListComp)) or every.elt is not element:
+        return None
+    loop, holder = every.for_in, call_given(every, ctx)
+    statement = ctx.parent(holder) if holder is not None else None
+    line = ctx.parent(statement) if statement is not None else None
+    is_plain = not loop.ifs and loop.inner_for_in is None and loop.asynchronous is None
+    if not is_plain or holder is None or len(holder.args) != 1 or ctx.dotted(holder.func) != "torch.nn.ModuleList":
+        return None
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1 or statement.value is not holder:
+        return None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    if not isinstance(loop.target, cst.Name) or ctx.code(statement.targets[0].target) != ctx.code(loop.iter):
+        return None  # it makes another list
+    heads = [f"for {ctx.quote(loop.target)} in {ctx.quote(loop.iter)}:"]
+    heads += [f"if {ctx.quote(choice.test)}:"] if isinstance(choice, cst.IfExp) and element is choice else []
+    return Place(line, "", True, heads=tuple(heads))
+
+
+def _whole(ctx: Context, call: cst.Call) -> cst.Call:
+    """The outermost of the calls around one module that have the same arguments, of which the inner one stays."""
+    outer = call_given(call, ctx)
+    return call if outer is None or same_unit_inside(ctx, outer) is not call else _whole(ctx, outer)
 
 
 def is_put_back(ctx: Context, call: cst.Call) -> bool:
@@ -112,6 +151,11 @@ def edits(made: Draft, place: Place) -> list[Edit]:
     start, end = made.file.span(place.line.body[0])
     if place.choice is not None:
         lines = _sides(place.choice, made, place, indent)
+    elif place.heads:
+        inner = _lines(made, place, indent + "    " * len(place.heads))
+        deep = "    " * len(place.heads)
+        lines = ["    " * depth + head for depth, head in enumerate(place.heads)]
+        lines += [deep + line if line else line for line in inner]
     elif made.chosen is None:
         lines = _lines(made, place, indent)
     else:
@@ -124,7 +168,8 @@ def edits(made: Draft, place: Place) -> list[Edit]:
 
 def _sides(choice: cst.IfExp, made: Draft, place: Place, indent: str) -> list[str]:
     """An `if`, with what the expression chose: one side with its statements, and the other as it was."""
-    ctx, is_first = made.file, choice.body is made.call
+    ctx = made.file
+    is_first = choice.body is _whole(ctx, made.call)
     other = choice.orelse if is_first else choice.body
     (start, end), (first, last) = ctx.span(place.line.body[0]), ctx.span(choice)
     head = f"{place.target} = " if place.type is not None else ctx.quote_text(start, first)
@@ -342,13 +387,14 @@ def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     ctx = made.file
     sharded = [_call(made, root, "", width)] if made.has_root else []
     statement = place.line.body[0]
-    in_place = isinstance(statement, cst.Expr) or place.target == ctx.plain(made.model)
+    in_place = bool(place.heads) or isinstance(statement, cst.Expr) or place.target == ctx.plain(made.model)
+    whole = place.choice or _whole(ctx, made.call)
     if place.direct and in_place:
         return "\n".join([*sharded, *made.after])
     if place.direct and not made.after and sharded:
-        return ctx.quote_text(ctx.span(statement)[0], ctx.span(place.choice or made.call)[0]) + sharded[0]
+        return ctx.quote_text(ctx.span(statement)[0], ctx.span(whole)[0]) + sharded[0]
     start, end = ctx.span(statement)
-    inner_start, inner_end = ctx.span(place.choice or made.call)
+    inner_start, inner_end = ctx.span(whole)
     rest = ctx.quote_text(start, inner_start) + made.model + ctx.quote_text(inner_end, end)
     return "\n".join([*sharded, *made.after, rest])
 

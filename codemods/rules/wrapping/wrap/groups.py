@@ -29,7 +29,7 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
     is_tuple = any(isinstance(origin.node, cst.Tuple) for origin in ranks.origins)
     if is_tuple and not strategy.names & HYBRID:
         raise NotStatic("process_group is not seen to be one group")
-    device = device_type(draft, "process_group")
+    device = device_type(draft)
     if _are_pairs_of_branches(ranks, strategy, draft):
         _of_branches(ranks, strategy, device, draft)
         return

@@ -213,7 +213,7 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
                 text = name
             function, arguments = f"{text} or {of_name}", [which]
             if ranks.instead is not None:
-                group, device = one_group(ranks.instead, draft), device_type(draft, ranks.instead.argument)
+                group, device = one_group(ranks.instead, draft), device_type(draft)
                 arguments += [group, device]
             elif other:
                 arguments += [f"device_type={other}"]
@@ -227,7 +227,7 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     draft.before.append(draft.assigned(name, function, arguments))
     if ranks.instead is not None and not strategy.meshes:
         group = one_group(ranks.instead, draft)
-        line = f"{name} = {of_one_group(group, device_type(draft, ranks.instead.argument), draft)}"
+        line = f"{name} = {of_one_group(group, device_type(draft), draft)}"
         draft.before.append(f"if {group} is not None:\n    {line}" if ranks.instead.may_be_none else line)
     draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
     return name

@@ -14,7 +14,7 @@ from codemods.reading.shapes import callee, is_call_to, key_of
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from .draft import Draft, Entry, Note
-from .spread import Spread, unseen
+from .spread import Spread
 
 _NAMES = ("fsdp_kwargs", "shard_kwargs", "wrap_kwargs")
 """What a dict is called that had no name."""
@@ -68,15 +68,13 @@ def _is_dataclass(ctx: Context, owner: cst.ClassDef) -> bool:
 def of_open_dict(ctx: Context, call: cst.Call, value: cst.BaseExpression, given: Collection[str]) -> Spread:
     """An entry for each argument that the call is not given besides, and that some file of the program names.
 
-    What else comes with it is refused by the new code. Raises NotStatic for what cannot be read several times.
+    What else comes with it is refused by the new code.
     """
     found, text = Spread(), ctx.quote(value)
-    if isinstance(value, cst.Call):
+    if not _is_read_again(value):
         taken = names_around(ctx, call)
         found.made_by, text = text, next(name for name in _NAMES if name not in taken)
         found.name = text
-    elif not _is_read_again(value):
-        raise unseen(ctx, value)
     known = tuple(origin for origin in ctx.items(value) if origin.node is not None)
     found.keeps.update(origin.node for origin in known if origin.node is not None and not origin.is_none)
     for name in POSITIONS[1:]:
@@ -109,9 +107,10 @@ def refuse_others(found: Spread, draft: Draft) -> None:
         given = draft.fresh("value", "given")
         read = [each for each in POSITIONS[1:] if each in DROPPED or isinstance(found.values.get(each), Entry)]
         others = [each for each in POSITIONS[1:] if each not in DROPPED and each not in known]
-        several = _held(min(read, others, key=len), refused, draft)
+        names_read = len(read) < len(others)
+        several = _held(read if names_read else others, refused, draft)
         loop, test = f"for {name} in {several}", f"{text}.get({name}) is not None"
-        if len(read) < len(others):
+        if names_read:
             loop, test = f"for {name}, {given} in {text}.items()", f"{given} is not None and {name} not in {several}"
         line = f"{unread} = [{name} {loop} if {test}]"
         refused.append(line if draft.fits(line) else f"{unread} = [\n    {name}\n    {loop}\n    if {test}\n]")

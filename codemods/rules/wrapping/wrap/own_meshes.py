@@ -23,7 +23,7 @@ NO_SHARD = "# Each rank holds the whole parameters, and gradients are all-reduce
 
 def statements(name: str, strategy: str, draft: Draft, indent: str = "") -> str:
     """The statements that bind the mesh of one strategy, `indent` deeper than the call."""
-    device = device_type(draft, f"sharding_strategy {strategy}")
+    device = device_type(draft)
     dist = distributed(draft)
     above, shape = NO_SHARD, f"({dist}.get_world_size(), 1)"
     if strategy in HYBRID:
@@ -85,7 +85,7 @@ def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | 
         count = counted(device, draft)
     else:
         torch = draft.imported_at(ctx, option.node, Import("torch"))
-        count = f"{torch}.{'cuda' if device == CUDA else 'accelerator'}.device_count()"
+        count = f"{torch}.{'cuda' if device.startswith(CUDA) else 'accelerator'}.device_count()"
     above, shape = _node(count, dist, draft, taken)
     head = line_before(ctx, option.node)
     lines = [_made("mesh", device, shape, function)]

@@ -10,7 +10,7 @@ from codemods.api import Context, Edit, Import, NotStatic, Origin
 from codemods.reading.choices import Option, options, written
 from codemods.reading.cpu_backend import backend_edits
 from codemods.reading.enclosing import bound_once
-from codemods.reading.parts import is_called_again, root_around, wraps_parts
+from codemods.reading.parts import are_units_apart, is_called_again, root_around, wraps_parts
 from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE
 
@@ -284,6 +284,8 @@ def _synchronise(condition: str, draft: Draft) -> None:
 def _may_have_sharded_parts(draft: Draft) -> bool:
     """Whether parts of the model are wrapped by hand before the model itself is."""
     ctx = draft.file
+    if are_units_apart(ctx, draft.call):
+        return False
     if is_called_again(ctx, draft.call) and root_around(ctx, draft.call) is None and wraps_parts(ctx, draft.call):
         return True
     calls = ctx.wrapping.calls(ctx.path)

@@ -16,7 +16,7 @@ from codemods.api import SUPPORT, Context, Level, NotStatic, Origin
 from codemods.reading.choices import lookup, written
 from codemods.reading.enclosing import contains
 from codemods.reading.manual import arguments, is_constructor
-from codemods.reading.parts import are_given_apart, root_around, wraps_parts
+from codemods.reading.parts import are_given_apart, are_units_apart, root_around, wraps_parts
 from codemods.reading.precision import (
     CLASSES,
     KEPT,
@@ -356,6 +356,8 @@ def _is_part(draft: Draft) -> bool:
     a part, and no call is seen to wrap the whole.
     """
     ctx = draft.file
+    if are_units_apart(ctx, draft.call):
+        return False
     calls = ((where, other) for where, other in ctx.wrapping.calls(ctx.path) if other is not draft.call)
     beside = [(where, other) for where, other in calls if not are_given_apart(ctx, draft.call, where, other)]
     is_alone = not beside or not ctx.wrapping.is_several(ctx.path)

@@ -87,11 +87,14 @@ def _may_be_none(origins: Sequence[Origin]) -> bool:
 CUDA = '"cuda"'
 
 
-def device_type(draft: Draft, what: str) -> str:
-    """The text of the kind of device that a mesh is made for: CUDA where the program speaks of nothing else."""
+def device_type(draft: Draft) -> str:
+    """The text of the kind of device that a mesh is made for: CUDA where the program speaks of nothing else.
+
+    Of one that speaks of none, it is what the machine has, as under FSDP1.
+    """
     other = another_type(draft)
     if not other and not draft.device_type and not draft.file.mentions("cuda"):
-        raise NotStatic(f"{what}, on a device that is not seen")
+        return f'{CUDA} if {draft.imported("torch")}.cuda.is_available() else "cpu"'
     return other or CUDA
 
 
@@ -114,4 +117,4 @@ def counted(device: str, draft: Draft) -> str:
     torch = draft.imported("torch")
     if draft.any_device:
         return f"{torch}.get_device_module({draft.any_device}).device_count()"
-    return f"{torch}.{'cuda' if device == CUDA else 'accelerator'}.device_count()"
+    return f"{torch}.{'cuda' if device.startswith(CUDA) else 'accelerator'}.device_count()"

@@ -11,6 +11,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.wrapped import same_unit_inside
 
 from .beside_maker import put_beside_maker
 from .draft import Draft
@@ -42,7 +43,8 @@ class Block:
 def share(drafts: Iterable[Draft]) -> None:
     """Drop statements that the draft of an earlier call has as well, where nothing in between changes what they say."""
     by_function: dict[cst.CSTNode, list[Draft]] = {}
-    drafts = [draft for draft in drafts if draft.chosen is None]  # what those say holds in one branch alone
+    # What those of several classes say holds in one branch alone; of two calls around one module the inner one stays.
+    drafts = [each for each in drafts if each.chosen is None and same_unit_inside(each.file, each.call) is None]
     put_beside_maker(drafts)
     for draft in drafts:
         if draft.helper:
@@ -136,7 +138,7 @@ def read_block(text: str, draft: Draft) -> Block:
     is_pure = bool(binds) and all(_only_binds(statement) for statement in tree.body)
     called = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     is_pure &= all(_root(node.func) in known or _takes_out(node) for node in called)
-    return Block(plain, reads - known, binds, is_pure)
+    return Block(ast.unparse(tree), reads - known, binds, is_pure)  # in whichever layout
 
 
 def _only_binds(statement: ast.stmt) -> bool:

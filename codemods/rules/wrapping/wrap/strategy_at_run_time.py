@@ -141,7 +141,7 @@ def with_kwargs(strategy: Strategy, draft: Draft, given: Ranks | None) -> Strate
 
 def _by_function(strategy: Strategy, draft: Draft) -> tuple[str, list[str]]:
     """The function that says what a name stands for, and refuses what is none, and what it is given."""
-    device = device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}")
+    device = device_type(draft)
     if draft.device_type == "cpu":
         raise NotStatic("a strategy with a mesh of its own, on the CPU")
     return draft.imported(SUPPORT, "strategy_kwargs"), [strategy.sure_name, *([] if device == CUDA else [device])]

@@ -29,7 +29,7 @@ from .in_place import (
     renamed,
 )
 from .mesh_shape import is_for_each, is_of_all
-from .ranks import Ranks, device_type
+from .ranks import Ranks
 from .strategy_names import ARGUMENT, Strategy, assigned_once, frees_late, names_given, strategy_name
 
 
@@ -46,7 +46,7 @@ def choose_in_dict(value: Entry, draft: Draft) -> Strategy | None:
     meshes = Strategy(names).meshes
     if {option.node for option in found.values} & draft.left:
         return None
-    if meshes and device_type(draft, "a strategy with a mesh of its own") and draft.device_type == "cpu":
+    if meshes and draft.device_type == "cpu":
         return None
     if any(option.eager and strategy_name(option.file, option.node) in meshes for option in found.values):
         return None
