@@ -2432,4 +2432,5 @@ program(
         model = Plain()
         return FSDP(model, **{"auto_wrap_policy": ModuleWrapPolicy({Block}), "use_orig_params": True, **kwargs})
     """,
+    "support",
 )

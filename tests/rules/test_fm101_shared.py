@@ -374,7 +374,7 @@ def test_dict_that_is_made_where_it_is_spread_gets_a_name() -> None:
     text = rewrite(MADE.format("settings(args)")).text
     assert '    fsdp_kwargs = settings(args)\n    strategy = fsdp_kwargs["sharding_strategy"]\n' in text
     assert "shard_model" not in text
-    assert "shard_model(net, **{**settings(args)})" in rewrite(MADE.format("{**settings(args)}")).text
+    assert "    fsdp_kwargs = {**settings(args)}\n" in rewrite(MADE.format("{**settings(args)}")).text
 
 
 RECURSIVE = """\

@@ -87,8 +87,10 @@ def of_open_dict(ctx: Context, call: cst.Call, value: cst.BaseExpression, given:
 
 
 def is_given_from_outside(ctx: Context, at: cst.CSTNode, value: cst.BaseExpression, depth: int = _DEPTH) -> bool:
-    """Whether it is the `**kwargs` of a function that the program never calls, so that others do."""
-    taking = next((o for o in ctx.ancestors(at) if isinstance(o, cst.FunctionDef) and is_rest_of(value, o)), None)
+    """Whether the `**kwargs` are in it of a function that the program never calls, so that others do."""
+    around = [outer for outer in ctx.ancestors(at) if isinstance(outer, cst.FunctionDef)]
+    names = [node for node in ctx.inside(value) if isinstance(node, cst.Name)]
+    taking = next((outer for outer in around if any(is_rest_of(name, outer) for name in names)), None)
     if taking is None:
         return False
     calls = ctx.callers(taking.body) if depth else ()
