@@ -356,11 +356,15 @@ def test_zero_grad_of_another_file_that_no_leftover_comes_to() -> None:
     assert rewrite_files({"train.py": "import other\n" + loop, "other.py": other}).after["other.py"] == other
 
 
-def test_the_model_beside_zero_grad_is_asked_for_where_another_file_accumulates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_beside_zero_grad_is_asked_for_where_another_file_accumulates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It takes long in a function of a thousand names: half of the time of VideoX-Fun."""
     asked = []
     monkeypatch.setattr(no_sync, "model_beside", lambda call, ctx: asked.append(call))
-    train = HEAD + "def train(net, optimizer):\n    model = FSDP(net)\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    train = (
+        HEAD + "def train(net, optimizer):\n    model = FSDP(net)\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
     rewrite_files({"train.py": train, "other.py": "import train\n"})
     assert not asked
     rewrite_files({"train.py": train, "other.py": "import train\n\ndef step(model):\n    return model.no_sync\n"})
