@@ -49,6 +49,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
 from codemods.reading.inner_module import is_inner_module
+from codemods.reading.prewrap.entering import returned_by
 from codemods.reading.shapes import is_attribute
 
 CODE = "FM412"
@@ -86,9 +87,8 @@ def _is_inner(given: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
 def _returned(function: Origin) -> Iterator[tuple[Context, cst.BaseExpression]]:
     """What a function of the program returns: `model.module if hasattr(model, "module") else model`."""
     if isinstance(function.node, cst.FunctionDef):
-        for node in function.file.inside(function.node):
-            if isinstance(node, cst.Return) and node.value is not None:
-                yield from ((function.file, each) for each in _ways(node.value))
+        for returned in returned_by(function.file, function.node):
+            yield from ((function.file, each) for each in _ways(returned))
 
 
 def _ways(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

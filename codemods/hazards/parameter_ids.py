@@ -155,14 +155,17 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 
 
 def _is_where_fsdp_is_on(call: cst.Call, ctx: Context) -> bool:
-    """Whether a save stands in the body of `if use_fsdp:`."""
-    return any(
-        isinstance(outer, cst.If)
-        and contains(ctx, outer.body, call)
-        and isinstance(outer.test, (cst.Name, cst.Attribute))
-        and "fsdp" in words(last_name(outer.test))
-        for outer in ctx.ancestors(call)
-    )
+    """Whether a save stands in the body of `if use_fsdp:`, or in the `else` of `if not use_fsdp:`."""
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.If):
+            test: cst.BaseExpression = outer.test
+            block: cst.CSTNode = outer.body
+            if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not) and outer.orelse is not None:
+                test, block = test.expression, outer.orelse
+            if isinstance(test, (cst.Name, cst.Attribute)) and contains(ctx, block, call):
+                if "fsdp" in words(last_name(test)):
+                    return True
+    return False
 
 
 def _is_in_else(call: cst.Call, ctx: Context) -> bool:

@@ -56,7 +56,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import call_given, enclosing
+from codemods.reading.shapes import is_call_to
 from codemods.tables.names import WRAPPER
 
 CODE = "FM123"
@@ -78,11 +79,15 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _is_part(call: cst.Call, ctx: Context) -> bool:
     """Whether the result is an item of something, or an attribute of a module."""
     for node in ctx.ancestors(call):
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "setattr":
+        if is_call_to(node, "setattr"):
             return True
         if isinstance(node, cst.Assign):
-            holders = (ctx.parent(use) for use in ctx.uses(node))
-            return any(_stores_part(each, ctx) for each in (node, *holders) if isinstance(each, cst.Assign))
+            uses = ctx.uses(node)
+            stores = [node, *(ctx.parent(use) for use in uses)]
+            put = ((call_given(use, ctx), use) for use in uses)
+            return any(is_call_to(call, "setattr") and call.args[-1].value is use for call, use in put) or any(
+                _stores_part(each, ctx) for each in stores if isinstance(each, cst.Assign)
+            )
         if isinstance(node, cst.BaseStatement):
             return False
     return False

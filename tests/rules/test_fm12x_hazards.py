@@ -61,6 +61,9 @@ PARTS = [
         "class Model(nn.Module):\n    def __init__(self):\n        layer = FSDP(Layer())\n        self.layer = layer\n",
         id="by way of a variable",
     ),
+    pytest.param(
+        "for n, m in net.named_children():\n    part = FSDP(m)\n    setattr(net, n, part)\n", id="setattr of a name"
+    ),
 ]
 
 

@@ -211,6 +211,10 @@ def test_in_the_body_of_a_test_for_fsdp_it_is_fsdps_way() -> None:
         "    else:\n        torch.save(optimizer.state_dict(), path)\n"
     )
     assert told(HEAD + chosen) == ["state = optimizer.state_dict()"]
+    way, other = chosen.partition("    if path.use_fsdp:\n")[2].split("    else:\n        torch.save(opt")
+    first = chosen.partition("    if path.use_fsdp:\n")[0]
+    turned = f"{first}    if not path.use_fsdp:\n        torch.save(opt{other}    else:\n{way}"
+    assert told(HEAD + turned) == ["state = optimizer.state_dict()"]
 
 
 @pytest.mark.parametrize("made", ["SGD(net.parameters())", "SGD(params)"])

@@ -492,7 +492,8 @@ WRONG = {
         """
         def unwrap(model):
             if hasattr(model, "module"):
-                return model.module
+                inner = model.module
+                return inner
             return model
 
 
