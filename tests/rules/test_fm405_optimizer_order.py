@@ -772,6 +772,20 @@ def test_the_optimizer_of_another_model_that_is_made_of_the_same_settings_stays(
     assert "FM405" not in {rule for rule, _, _ in rewrite(HEAD + code(text)).summary}
 
 
+def test_the_optimizer_of_what_was_wrapped_before_stays() -> None:
+    text = """
+        def main(Net, path):
+            model = Net()
+            sharded = FSDP(model)
+            optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
+            model = Net()
+            model.load_state_dict(torch.load(path))
+            sharded = FSDP(model)
+            return sharded, optimizer
+    """
+    assert "FM405" not in {rule for rule, _, _ in rewrite(HEAD + code(text)).summary}
+
+
 def test_call_that_only_run_time_knows() -> None:
     text = """
         def main(net, **kwargs):

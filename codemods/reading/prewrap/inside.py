@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.places import base, place, reads, writes
+from codemods.reading.shardings import is_fully_shard
 from codemods.reading.words import last_name
 
 from .entering import entered, object_of, returned_by
@@ -119,12 +121,18 @@ def _links_above(ctx: Context, site: cst.Call) -> Iterator[tuple[str, str, bool]
     for node in ctx.nodes(cst.Assign):
         if ctx.scope(node) is not scope or ctx.span(node)[0] >= here:
             continue
+        if isinstance(node.value, cst.Call) and _wraps(ctx, node.value):
+            continue  # what is wrapped already has the parameters that are trained
         same, others = _same_module(ctx, node.value), reads(node.value)
         for left in filter(None, (place(target.target) for target in node.targets)):
             if same is not None:
                 yield left, same, True
             elif isinstance(node.value, cst.Call) and not _is_read(node.value):
                 yield from ((left, other, False) for other in others)
+
+
+def _wraps(ctx: Context, call: cst.Call) -> bool:
+    return is_constructor(ctx, call) or is_fully_shard(ctx, call.func)
 
 
 def _same_module(ctx: Context, value: cst.BaseExpression) -> str | None:
