@@ -20,7 +20,6 @@ from codemods.tables.versions import exists
 
 from .draft import Draft, Note
 
-
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
 
 
