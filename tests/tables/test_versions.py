@@ -130,6 +130,11 @@ CHOOSING = code(
         ("nn.Linear(4, 4)", "if x.sum() > 0:\n            pass\n        else:\n            x = self.image(x)"),
         ("nn.Linear(4, 4)", "x = self.image(image) if image is not None else x"),
         ("nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])", "x = self.image[image](x)"),
+        (
+            "nn.Linear(4, 4)",
+            "return self.loss(x, image)\n\n"
+            "    def loss(self, x, kind=None):\n        x = x if kind is None else self.image(x)",
+        ),
     ],
 )
 def test_layer_that_some_batches_use(layer: str, use: str) -> None:

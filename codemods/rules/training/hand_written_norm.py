@@ -60,18 +60,21 @@ from codemods.reading.plain_numbers import norms_of_pieces
 
 CODE = "FM214"
 
-_ADDED = "what this rank has is p.grad.to_local(), or p.to_local(): the squares are added up over the ranks by hand"
+_ADDED = "the gradients of this rank are p.grad.to_local(): their squares are added up over the ranks by hand"
+_ADDED_PARAMETERS = "the parameters of this rank are p.to_local(): their squares are added up over the ranks by hand"
 _TAKEN = "norms of this rank's pieces, p.to_local(), become plain numbers: FSDP2's pieces are other ones than FSDP1's"
 
 
 def fix(function: cst.FunctionDef, ctx: PlannedContext) -> Fix | None:
     if not ctx.plan.wraps:
         return None
-    added = [*added_up_by_hand(function, ctx), *parameters_added_up(function, ctx)]
-    tensors = added or norms_of_pieces(function, ctx)
+    gradients, own = added_up_by_hand(function, ctx), parameters_added_up(function, ctx)
+    tensors = [*gradients, *own] or norms_of_pieces(function, ctx)
     if not tensors:
         return None
-    level, message = (Level.REWRITTEN, _ADDED) if added else (Level.REVIEW, _TAKEN)
+    level, message = Level.REWRITTEN, _ADDED if gradients else _ADDED_PARAMETERS
+    if not gradients and not own:
+        level, message = Level.REVIEW, _TAKEN
     return Fix(
         [Edit(*ctx.span(tensor), f"{ctx.quote(tensor)}.to_local()") for tensor in tensors],
         [finding(CODE, level, ctx, tensors[0], message)],

@@ -110,7 +110,6 @@ class Summoned:
         params = dict.fromkeys(param for _, _, param in self.places)
         whole = {param: summon(param, device, with_grads) for param in params}
         self.whole = {(owner, name): whole[param] for owner, name, param in self.places}
-        # What is put in its place, `p.data = x`, was lost under FSDP1.
         self.values = {param: full.detach() for param, full in whole.items()}
         self.writeback = writeback
         self.before: dict[nn.Parameter, torch.Tensor] = {}
@@ -124,7 +123,7 @@ class Summoned:
             )
 
     def hide(self) -> None:
-        """Put the shards back, with what was written to the whole parameters."""
+        """Put the shards back, with what was written; FSDP1 lost what was put in its place, `p.data = x`."""
         for owner, name, param in self.places:
             setattr(owner, name, param)
             owner._load_state_dict_post_hooks = self.hooks[owner]

@@ -20,9 +20,6 @@ from codemods.tables.versions import exists
 
 from .draft import Draft, Note
 
-_BUILT_IN = frozenset({"__init__", "forward"})
-
-
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
 
 
@@ -83,21 +80,27 @@ def _is_ddp_of(where: Context, ddp: cst.Call, ctx: Context, call: cst.Call) -> b
 
 def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
     methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
-    if "forward" not in methods or "__init__" not in methods:
+    init = methods.pop("__init__", None)
+    if "forward" not in methods or init is None:
         return False
-    forward = methods["forward"]
-    choices = [node for node in ctx.inside(forward.body) if isinstance(node, (cst.If, cst.IfExp))]
-    given = {param.name.value for param in forward.params.params[1:]}
-    for layer in _layers(ctx, methods["__init__"]):
-        uses = [node for node in ctx.inside(forward.body) if isinstance(node, cst.Attribute) and place(node) == layer]
-        elsewhere = any(
-            place(n) == layer for name, m in methods.items() if name not in _BUILT_IN for n in ctx.inside(m.body)
-        )
-        if uses and not elsewhere and any(_is_only_under(ctx, uses, choice, given) for choice in choices):
-            return True
-        if uses and not elsewhere and all(_is_picked(ctx.parent(use), given, ctx) for use in uses):
+    for layer in _layers(ctx, init):
+        found = {
+            name: [node for node in ctx.inside(method.body) if isinstance(node, cst.Attribute) and place(node) == layer]
+            for name, method in methods.items()
+        }
+        using = [name for name, uses in found.items() if uses]
+        if len(using) == 1 and _is_chosen_in(methods[using[0]], found[using[0]], ctx):
             return True
     return False
+
+
+def _is_chosen_in(method: cst.FunctionDef, uses: list[cst.Attribute], ctx: Context) -> bool:
+    """Whether a method runs a layer for some of what it is given."""
+    given = {param.name.value for param in method.params.params[1:]}
+    choices = [node for node in ctx.inside(method.body) if isinstance(node, (cst.If, cst.IfExp))]
+    if any(_is_only_under(ctx, uses, choice, given) for choice in choices):
+        return True
+    return all(_is_picked(ctx.parent(use), given, ctx) for use in uses)
 
 
 def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
