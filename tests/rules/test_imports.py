@@ -269,7 +269,7 @@ VOCABULARY = [
 @pytest.mark.parametrize(("statement", "name"), VOCABULARY)
 def test_settings_that_are_still_read_stay_torchs_own(statement: str, name: str) -> None:
     wrapper = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"
-    call = f"    return FSDP(model, sharding_strategy={name}[key])\n"
+    call = f"    return FSDP(model, *key, sharding_strategy={name}[key])\n"
     result = rewrite(f"{wrapper}\n{statement}\n\n\ndef wrap(model, key):\n{call}")
     assert result.support == {"shard_model"}
     assert f"sharding_strategy={name}[key]" in result.text
@@ -643,7 +643,7 @@ def test_name_in_a_string_that_is_evaluated_keeps_its_import(value: str) -> None
     result = rewrite(
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n\n"
         'source = "ShardingStrategy.FULL_SHARD"\n\n\n'
-        f"def wrap(net, name):\n    return FSDP(net, sharding_strategy={value})\n"
+        f"def wrap(net, name):\n    return FSDP(net, *name, sharding_strategy={value})\n"
     )
     tree = ast.parse(result.text)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
