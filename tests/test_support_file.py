@@ -15,7 +15,7 @@ from fsdp_migrate.render.view import Command
 from fsdp_migrate.session import examine, gather
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
-WRAP = IMPORT + "def wrap(net, **kw):\n    return FSDP(net, **kw)\n"
+WRAP = IMPORT + "def wrap(net, *more):\n    return FSDP(net, *more)\n"
 ACCUMULATE = (
     IMPORT + "def accumulate(net, batch):\n    model = FSDP(net)\n"
     "    with model.no_sync(): model(batch).sum().backward()\n"
@@ -42,7 +42,7 @@ def tree(folder: Path, files: dict[str, str]) -> Path:
 
 
 def test_nothing_is_written_when_nothing_needs_it(tmp_path: Path) -> None:
-    tree(tmp_path, {"app/train.py": WRAP.replace(", **kw", "")})
+    tree(tmp_path, {"app/train.py": WRAP.replace(", *more", "")})
     assert set(run(tmp_path / "app/train.py")) == {"app/train.py"}
 
 
@@ -61,7 +61,7 @@ def test_functions_have_no_types_where_the_program_has_none(tmp_path: Path) -> N
     assert "def shard_model(\n    module,\n" in text
     assert "from typing" not in text
     assert "annotations" not in text
-    typed = WRAP.replace("def wrap(net, **kw)", "def wrap(net: object, **kw: object) -> object")
+    typed = WRAP.replace("def wrap(net, *more)", "def wrap(net: object, *more: object) -> object")
     more = typed + SUMMON.replace("(net)", "(net: object) -> None", 1)
     script = tree(tmp_path / "wide", {"more.py": more}) / "more.py"
     text = next(text for name, text in run(script).items() if name.endswith("fsdp2_support.py"))
@@ -214,7 +214,10 @@ def test_tests_of_several_folders_find_one_module_of_the_name(tmp_path: Path) ->
     use += "        model(1)\n"
     layouts = {"a": use.format("wrap(net)"), "b": use.format("wrap(net) if net else other.model")}
     tests = {f"tests/{folder}/test_{n}.py": text for folder, text in layouts.items() for n in (1, 2)}
-    tree(tmp_path, {"pyproject.toml": "", "src/pkg/__init__.py": "", "src/pkg/par.py": WRAP, **tests})
+    tree(
+        tmp_path,
+        {"pyproject.toml": "", "src/pkg/__init__.py": "", "src/pkg/par.py": WRAP.replace("*more", "**more"), **tests},
+    )
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
     written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
     assert written["tests/a/fsdp2_support.py"] == written["tests/b/fsdp2_support.py"]
@@ -265,7 +268,7 @@ def test_scripts_beside_an_installed_package_import_from_it(tmp_path: Path) -> N
         "pkg/data.py": "x = 1\n",
         "scripts/train.py": "from pkg.data import x\n" + WRAP,
         "scripts/other.py": "from pkg.data import x\n" + WRAP,
-        "launch/big.py": "from scripts.train import wrap\nfrom scripts import other\nwrap(other, **other.x)\n",
+        "launch/big.py": "from scripts.train import wrap\nfrom scripts import other\nwrap(other, *other.x)\n",
     }
     tree(tmp_path, files)
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
@@ -281,7 +284,7 @@ def test_scripts_that_import_no_package_import_from_beside_them(tmp_path: Path) 
         "pkg/__init__.py": "",
         "pkg/data.py": "x = 1\n",
         "scripts/shared.py": "from pkg.data import x\n" + WRAP,
-        "scripts/train.py": "from shared import wrap, x\n" + ACCUMULATE + "\n\nwrap(x, **x)\n",
+        "scripts/train.py": "from shared import wrap, x\n" + ACCUMULATE + "\n\nwrap(x, *x)\n",
     }
     tree(tmp_path, files)
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
@@ -295,7 +298,7 @@ def test_folder_without_an_init_is_no_worse_a_place_than_the_one_around_it(tmp_p
         "pyproject.toml": "",
         "pkg/utils/data.py": "x = 1\n",
         "pkg/utils/wrap.py": "from pkg.utils.data import x\n" + WRAP,
-        "pkg/train.py": "from pkg.utils.wrap import wrap\nfrom pkg.utils.data import x\n\n\nwrap(x, **x)\n",
+        "pkg/train.py": "from pkg.utils.wrap import wrap\nfrom pkg.utils.data import x\n\n\nwrap(x, *x)\n",
     }
     tree(tmp_path, files)
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)

@@ -14,8 +14,8 @@ from fsdp_migrate.session import examine, gather
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType\n\n\n"
 FILES = {
     "a/train.py": IMPORT
-    + "from lib import wrap\n\nmodel = wrap(net, **given)\nFSDP.set_state_dict_type(model, mode)\n",
-    "a/lib.py": IMPORT + "def wrap(net, **options):\n    return FSDP(net, **options)\n",
+    + "from lib import wrap\n\nmodel = wrap(net, *given)\nFSDP.set_state_dict_type(model, mode)\n",
+    "a/lib.py": IMPORT + "def wrap(net, *options):\n    return FSDP(net, *options)\n",
     "b/train.py": IMPORT + "model = FSDP(net)\nFSDP.register_comm_hook(model, None, hook)\n",
 }
 
@@ -36,7 +36,7 @@ def test_way_of_each_place_is_told_with_its_reason(page: str) -> None:
     first, second = page.split("### `b/train.py`")
     through = first.split("through `fsdp2_support.py`** ")[1]
     assert "`a/lib.py:5` FM101" in through
-    assert "arguments come from `**options`" in through
+    assert "arguments come from `*options`" in through
     assert "`b/train.py:4` FM101" in second.split("Rewritten as FSDP2 code")[1]
 
 

@@ -78,7 +78,7 @@ def test_parameters_without_a_gradient_on_an_older_torch() -> None:
 
 
 def test_parameters_without_a_gradient_where_only_run_time_knows_the_rest() -> None:
-    text = PROGRAM.replace("FSDP(model)", "FSDP(model, **ddp)")
+    text = PROGRAM.replace("FSDP(model)", "FSDP(model, *ddp)")
     (found,) = rewrite(text).findings
     assert found.level is Level.REVIEW
     assert "only torch 2.13 can treat as FSDP1 did" in found.message
