@@ -505,11 +505,6 @@ SUMMONS = {
             for p in model.parameters():
                 p.data = p.data * 0.5
         """,
-    "to exchange, and call": """
-        with FSDP.summon_full_params(model), torch.no_grad():
-            model.inp.weight.data = model.inp.weight.data * 0.5
-            seen.append(loss_of(model, x).item())
-        """,
     "to initialise": """
         torch.manual_seed(7)
         with FSDP.summon_full_params(model):
