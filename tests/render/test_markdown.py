@@ -13,8 +13,7 @@ from fsdp_migrate.session import examine, gather
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType\n\n\n"
 FILES = {
-    "a/train.py": IMPORT
-    + "from lib import wrap\n\nmodel = wrap(net, *given)\nFSDP.set_state_dict_type(model, mode)\n",
+    "a/train.py": IMPORT + "from lib import wrap\n\nmodel = wrap(net, *given)\nFSDP.set_state_dict_type(model, mode)\n",
     "a/lib.py": IMPORT + "def wrap(net, *options):\n    return FSDP(net, *options)\n",
     "b/train.py": IMPORT + "model = FSDP(net)\nFSDP.register_comm_hook(model, None, hook)\n",
 }
