@@ -494,6 +494,24 @@ def test_optimizers_of_several_models_need_a_person(made: str) -> None:
     assert "manual" in {level for _, level, _ in result.summary}
 
 
+def test_what_a_function_is_given_by_the_name_of_its_model_is_not_the_model() -> None:
+    text = """
+        def fixtures(model, args):
+            model = build(args)
+            if args.fsdp:
+                model = FSDP(model, use_orig_params=True)
+            optimizer = torch.optim.SGD(list(model.parameters()))
+            return model, optimizer
+
+
+        def main(args):
+            first, one = fixtures(args.model, args)
+            second, other = fixtures(args.model, args)
+            return first, one, second, other
+    """
+    assert not [level for rule, level, _ in rewrite(HEAD + code(text)).summary if rule == "FM405" or level == "manual"]
+
+
 BY_WAY_OF_A_NAME = {
     "groups": """
         def groups(model):

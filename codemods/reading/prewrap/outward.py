@@ -148,7 +148,7 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
     """The calls that lead here, with the place that the model has there."""
     name, _, rest = model.partition(".")
     ways = ToldWays(ctx, site)
-    for where, caller, argument in ctx.passed_to(site, name):
+    for where, caller, argument in ctx.passed_to(site, name) if not _is_bound_anew(ctx, site, name) else ():
         outer = base(argument)
         if outer is not None and ways.lead_from(caller):
             yield where, caller, f"{outer}.{rest}" if rest else outer
@@ -157,6 +157,14 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
             receiver = place(caller.func.value) if isinstance(caller.func, cst.Attribute) else None
             if receiver is not None:
                 yield where, caller, f"{receiver}.{rest}"
+
+
+def _is_bound_anew(ctx: Context, site: cst.Call, name: str) -> bool:
+    """Whether a variable of the function is something else at a call than what the function was given."""
+    given = (node for argument in site.args for node in ctx.inside(argument.value))
+    use = next((node for node in given if isinstance(node, cst.Name) and node.value == name), None)
+    bound = ctx.bound(use) if use is not None else None
+    return bound is not None and not any(meets(reads(value), frozenset({name})) for _, value in bound)
 
 
 # Whether a call of a function can come to a place in it, by the constants that it is called with.
