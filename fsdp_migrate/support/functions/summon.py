@@ -61,13 +61,12 @@ def full_params(
         for name, param in owner.named_parameters(recurse=False, remove_duplicate=False)
         if isinstance(param, DTensor)
     ]
-    device = "cpu" if offload_to_cpu else None
     whole = {}
     for param in dict.fromkeys(param for _, _, param in places):
         full = param.full_tensor().detach()
         if not rank0_only or is_first_rank(module):
             # A copy, since gathering over one rank gives the parameter itself.
-            whole[param] = full.to(device, copy=True)
+            whole[param] = full.to("cpu", copy=True) if offload_to_cpu else full.clone()
     if rank0_only:
         places = [place for place in places if place[2] in whole]
     shown = {param: nn.Parameter(full, param.requires_grad) for param, full in whole.items()}
