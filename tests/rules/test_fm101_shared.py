@@ -416,3 +416,24 @@ def build(model, cls):
 """)
     assert "shard_model" in rewrite(RECURSIVE.format("return ", "model.other")).text
     assert "shard_model" in rewrite(RECURSIVE.format("if cls:\n        return ", "model")).text
+
+
+def test_a_mesh_of_groups_is_made_once() -> None:
+    text = """
+        def wrap(model, emas, kwargs):
+            model = FSDP(model, **kwargs)
+            for ema in emas:
+                ema = FSDP(ema, **kwargs)
+
+
+        def start(args, group, model, emas):
+            torch.cuda.set_device(args.rank)
+            kwargs = dict(process_group=None, sharding_strategy=ShardingStrategy.FULL_SHARD)
+            if args.hybrid:
+                kwargs["process_group"] = (group, group)
+                kwargs["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD
+            wrap(model, emas, kwargs)
+    """
+    result = rewrite(HEAD + code(text))
+    assert result.text.count("mesh = hsdp_mesh_from_groups(") == 1
+    assert result.text.count("fully_shard(model, mesh=mesh)") + result.text.count("fully_shard(ema, mesh=mesh)") == 2

@@ -17,7 +17,7 @@ from .beside_maker import put_beside_maker
 from .draft import Draft
 
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
-_ROOTS = frozenset({"TypeError", "dist", "torch"})
+_ROOTS = frozenset({"TypeError", "ValueError", "dist", "isinstance", "torch"})
 _DEVICE = "set_device"
 """What a statement that sets the current device binds: a name that other such statements hold too."""
 
@@ -146,7 +146,8 @@ def _only_binds(statement: ast.stmt) -> bool:
         return True
     if isinstance(statement, ast.If):
         raises = [isinstance(each, ast.Raise) for each in statement.body]  # which it does the first time
-        return all(raises) or all(_only_binds(each) for each in (*statement.body, *statement.orelse))
+        body = () if all(raises) else statement.body
+        return all(_only_binds(each) for each in (*body, *statement.orelse))
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return False
     target = statement.targets[0]
