@@ -23,8 +23,8 @@ from torch.distributed.fsdp import fully_shard
 
 
 def wrap(net, zero2: bool):
-    strategy: dict = {"reshard_after_forward": False} if zero2 else {}
-    return fully_shard(net, **strategy)
+    fsdp_kwargs: dict = {"reshard_after_forward": False} if zero2 else {}
+    return fully_shard(net, **fsdp_kwargs)
 ```
 
 ## Fix safety
