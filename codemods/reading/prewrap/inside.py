@@ -123,7 +123,7 @@ def _links_above(ctx: Context, site: cst.Call) -> Iterator[tuple[str, str, bool]
             continue
         if isinstance(node.value, cst.Call) and _wraps(ctx, node.value):
             continue  # what is wrapped already has the parameters that are trained
-        same, others = _same_module(ctx, node.value), reads(node.value)
+        same, others = _same_module(ctx, node.value), sorted(reads(node.value))
         for left in filter(None, (place(target.target) for target in node.targets)):
             if same is not None:
                 yield left, same, True
