@@ -12,6 +12,9 @@ scales 0.9909; a step gathers 329 KB in place of 624 KB, the converted weights h
 `fully_shard`, the first forward raises `got mixed torch.Tensor and DTensor`. Scales that are computed before the step
 are those of weights that are gone: 0.9967.
 
+On an H100 (torch 2.11, one rank, a GPT of 0.5 billion parameters): 254 ms a step where bf16 takes 122, and 117 with
+`--compile`; rowwise scales 279 and 121. README has the table.
+
 ## Example
 
 ```python
