@@ -33,10 +33,11 @@ def _and_in_other_styles(
     key = tuple(sorted(files.items()))
     if key not in _seen and not settings:
         _seen.add(key)
-        plain = _decisions({name: written_as(lambda tree: None, text) for name, text in files.items()}, options)
+        plain_texts = {name: written_as(lambda tree: None, text) for name, text in files.items()}
+        plain = _decisions(plain_texts, options)
         for style in STYLES:
             texts = {name: written_as(style, text) for name, text in files.items()}
-            changed = _decisions(texts, options)
+            changed = _decisions(texts, options) if texts != plain_texts else plain
             if changed != plain:
                 test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
                 lost, more = plain - changed, changed - plain

@@ -97,6 +97,190 @@ def contexts_apart(tree: ast.Module) -> None:
             node.items = node.items[:1]
 
 
+def receivers(tree: ast.Module) -> None:
+    """`inner = net.cuda()`, then `inner.half()`: what a call is a method of gets a name above."""
+    for block in _blocks(tree):
+        for statement in [*block]:
+            call = statement.value if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)) else None
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+                name = f"receiver_{call.lineno}"
+                block.insert(block.index(statement), _set(name, call.func.value))
+                call.func.value = ast.Name(name, ast.Load())
+
+
+def by_name(tree: ast.Module) -> None:
+    """`FSDP(module=net)`: arguments of what the file defines, and of what is often called, by their names."""
+    names = {node.name: _parameters(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            made = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+            names[node.name] = _parameters(made) if made else []
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and not any(isinstance(each, ast.Starred) for each in call.args):
+            func = call.func
+            known = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+            parameters = names.get(known, _PARAMETERS.get(known, []))
+            if len(call.args) <= len(parameters):
+                call.keywords[:0] = [ast.keyword(name, value) for name, value in zip(parameters, call.args)]
+                call.args = []
+
+
+_PARAMETERS = {
+    "FSDP": ["module", "process_group"],
+    "FullyShardedDataParallel": ["module", "process_group"],
+    "clip_grad_norm_": ["parameters", "max_norm"],
+    "load_state_dict": ["state_dict"],
+    "save": ["obj", "f"],
+    "Adam": ["params", "lr"],
+    "AdamW": ["params", "lr"],
+    "SGD": ["params", "lr"],
+    "broadcast": ["tensor", "src"],
+    "all_reduce": ["tensor"],
+    "summon_full_params": ["module"],
+    "state_dict_type": ["module", "state_dict_type", "state_dict_config"],
+    "set_state_dict_type": ["module", "state_dict_type", "state_dict_config"],
+}
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    names = [each.arg for each in function.args.args]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def in_try(tree: ast.Module) -> None:
+    """The body of each function stands in a `try`, with a `finally` behind it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and not any(isinstance(each, ast.Nonlocal) for each in node.body):
+            node.body = [ast.Try(node.body, [], [], [ast.Expr(ast.Call(ast.Name("print", ast.Load()), [], []))])]
+
+
+def in_main(tree: ast.Module) -> None:
+    """A script's statements stand in a function."""
+    kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+    rest = [each for each in tree.body if not isinstance(each, kinds)]
+    used = {node.id for each in tree.body if each not in rest for node in ast.walk(each) if isinstance(node, ast.Name)}
+    bound = {node.id for each in rest for node in ast.walk(each) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if rest and not used & bound:
+        nothing = ast.arguments([], [], None, [], [], None, [])
+        run = ast.Expr(ast.Call(ast.Name("run_all", ast.Load()), [], []))
+        tree.body = [each for each in tree.body if each not in rest]
+        tree.body += [ast.FunctionDef("run_all", nothing, rest, [], None), run]
+
+
+def attributes(tree: ast.Module) -> None:
+    """What a function keeps in variables, it keeps in attributes of one object."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            inner = [node for node in ast.walk(function) if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.Global, ast.Nonlocal, ast.SetComp)) and node is not function]
+            others = {each.arg for node in (function, *inner) for each in ast.walk(node) if isinstance(each, ast.arg)}
+            targets = [target for node in ast.walk(function) if isinstance(node, ast.Assign) for target in node.targets]
+            kept = {id(node) for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+            stored = [node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del))]
+            names = {node.id for node in stored} - {node.id for node in stored if id(node) not in kept} - others
+            if names and not any(isinstance(node, (ast.FunctionDef, ast.Global, ast.Nonlocal)) for node in inner):
+                function.body = [_Kept(names).visit(each) for each in function.body]
+                function.body.insert(0, ast.parse("kept = argparse.Namespace()").body[0])
+    tree.body.insert(next((n for n, each in enumerate(tree.body) if not _comes_first(each)), 0), ast.parse("import argparse").body[0])
+
+
+def _comes_first(statement: ast.stmt) -> bool:
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_text or (isinstance(statement, ast.ImportFrom) and statement.module == "__future__")
+
+
+class _Kept(ast.NodeTransformer):
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Attribute(ast.Name("kept", ast.Load()), node.id, node.ctx) if node.id in self.names else node
+
+
+def enumerated(tree: ast.Module) -> None:
+    """`for number, x in enumerate(xs)`."""
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For) and not (isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name)):
+            loop.target = ast.Tuple([ast.Name("number", ast.Store()), loop.target], ast.Store())
+            loop.iter = ast.Call(ast.Name("enumerate", ast.Load()), [loop.iter], [])
+
+
+def listed_in_loops(tree: ast.Module) -> None:
+    """`xs = []` and a loop that appends, for `xs = [f(y) for y in ys]`."""
+    for block in _blocks(tree):
+        for each in [*block]:
+            value = each.value if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) else None
+            if isinstance(each, ast.Assign) and isinstance(value, ast.ListComp):
+                name = ast.Name(each.targets[0].id, ast.Load())  # type: ignore[attr-defined]
+                body: ast.stmt = ast.Expr(ast.Call(ast.Attribute(name, "append", ast.Load()), [value.elt], []))
+                for made in reversed(value.generators):
+                    for test in reversed(made.ifs):
+                        body = ast.If(test, [body], [])
+                    body = ast.For(made.target, made.iter, [body], [])
+                at = block.index(each)
+                block[at : at + 1] = [ast.Assign(each.targets, ast.List([], ast.Load())), body]
+
+
+def pairs(tree: ast.Module) -> None:
+    """`pair = f()`, `a = pair[0]`, for `a, b = f()`."""
+    for block in _blocks(tree):
+        for each in [*block]:
+            target = each.targets[0] if isinstance(each, ast.Assign) else None
+            if isinstance(each, ast.Assign) and isinstance(target, ast.Tuple) and isinstance(each.value, ast.Call):
+                parts = [
+                    ast.Assign([one], ast.Subscript(ast.Name("pair", ast.Load()), ast.Constant(n), ast.Load()))
+                    for n, one in enumerate(target.elts)
+                ]
+                at = block.index(each)
+                block[at : at + 1] = [_set("pair", each.value), *parts]
+
+
+def together(tree: ast.Module) -> None:
+    """`a, b = x, y` for two assignments of which the second does not read the first."""
+    for block in _blocks(tree):
+        at = 0
+        while at + 1 < len(block):
+            one, two = block[at : at + 2]
+            if isinstance(one, ast.Assign) and isinstance(two, ast.Assign) and not _depends(one, two):
+                both = ast.Tuple([one.targets[0], two.targets[0]], ast.Store()), ast.Tuple([one.value, two.value], ast.Load())
+                block[at : at + 2] = [ast.Assign([both[0]], both[1])]
+            at += 1
+
+
+def _depends(one: ast.Assign, two: ast.Assign) -> bool:
+    simple = all(len(each.targets) == 1 and isinstance(each.targets[0], (ast.Name, ast.Attribute)) for each in (one, two))
+    return not simple or ast.unparse(one.targets[0]) in ast.unparse(two)
+
+
+def functions_for_lambdas(tree: ast.Module) -> None:
+    """`def each(x): return …` above, for a lambda."""
+    for block in _blocks(tree):
+        for statement in [*block]:
+            if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)) and statement.value is not None:
+                found = [
+                    node
+                    for node in ast.walk(statement.value)
+                    if isinstance(node, ast.Call)
+                    and any(isinstance(each, ast.Lambda) for each in (*node.args, *(k.value for k in node.keywords)))
+                ]
+                inside = any(isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.DictComp)) and node not in found for node in ast.walk(statement.value) if not isinstance(node, ast.Lambda))
+                for number, call in enumerate([] if inside else found):
+                    for holder, key, value in [*((call.args, n, v) for n, v in enumerate(call.args)), *((k, "value", k.value) for k in call.keywords)]:
+                        if isinstance(value, ast.Lambda):
+                            name = f"each_{statement.lineno}_{number}_{key}"
+                            made = ast.FunctionDef(name, value.args, [ast.Return(value.body)], [], None)
+                            block.insert(block.index(statement), made)
+                            new = ast.Name(name, ast.Load())
+                            holder.__setitem__(key, new) if isinstance(holder, list) else setattr(holder, key, new)
+
+
+def guards(tree: ast.Module) -> None:
+    """`if not x: return` and the rest behind it, for a function that ends in `if x: …`."""
+    for node in ast.walk(tree):
+        last = node.body[-1] if isinstance(node, ast.FunctionDef) else None
+        if isinstance(node, ast.FunctionDef) and isinstance(last, ast.If) and not last.orelse:
+            node.body[-1:] = [ast.If(ast.UnaryOp(ast.Not(), last.test), [ast.Return(None)], []), *last.body]
+
+
 STYLES: tuple[Style, ...] = (
     variables,
     results,
@@ -105,6 +289,17 @@ STYLES: tuple[Style, ...] = (
     choices_as_branches,
     behind_a_return,
     contexts_apart,
+    receivers,
+    by_name,
+    in_try,
+    in_main,
+    attributes,
+    enumerated,
+    listed_in_loops,
+    pairs,
+    together,
+    functions_for_lambdas,
+    guards,
 )
 
 

@@ -380,6 +380,11 @@ KEPT = {
         "Kept(1)",
     ),
     "a method": ("pass\n\n    def amp(self):\n        return torch.autocast('cuda'%s)", "kept.amp()", "Kept(1)"),
+    "a method, by way of a name": (
+        "pass\n\n    def amp(self):\n        context = torch.autocast('cuda'%s)\n        return context",
+        "kept.amp()",
+        "Kept(1)",
+    ),
     "an argument": ("self.amp = torch.autocast('cuda'%s)", "kept", "Kept(1).amp"),
 }
 

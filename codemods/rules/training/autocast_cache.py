@@ -120,17 +120,22 @@ def _is_manual(told: Fix) -> bool:
 def _entered_elsewhere(autocast: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.With]]:
     """The blocks of other files that enter it where it is kept: in `self.amp`, in what a function returns."""
     waiting, seen = _names_of(autocast, ctx), set[str]()
+    calls: list[tuple[Context, cst.CSTNode]] = [*_calls_around(autocast, ctx)]
     while waiting:
         name = waiting.pop()
         reads = [] if name in seen else list(ctx.reading(name, autocast))
         seen.add(name)
-        for where, read in [*reads, *_calls_around(autocast, ctx)]:
+        for where, read in [*reads, *calls]:
             holder = where.parent(read)
             outer = where.parent(holder) if holder is not None else None
             if isinstance(holder, cst.WithItem) and isinstance(outer, cst.With) and where.path != ctx.path:
                 yield where, outer
             elif isinstance(holder, cst.Arg) and isinstance(outer, cst.Call):
                 waiting += _parameters(holder, outer, where)
+            elif isinstance(holder, cst.Return) and isinstance(function := where.scope(read), cst.FunctionDef):
+                if function.name.value not in seen:
+                    waiting.append(function.name.value)
+                    calls += where.callers(read)
 
 
 def _names_of(autocast: cst.Call, ctx: Context) -> list[str]:
