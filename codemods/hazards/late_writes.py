@@ -50,9 +50,9 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.inner_module import may_be_inner_module
 from codemods.reading.model_parameters import is_summoned
-from codemods.reading.prewrap.moving import KEEPS_PARAMETERS
 from codemods.reading.shapes import indexed_front
 from codemods.tables.layers import BARE
+from codemods.tables.modules import KEEP_PARAMETERS
 
 CODE = "FM416"
 
@@ -192,7 +192,7 @@ _OF_TRANSFORMERS = "tie_weights"
 
 def ties_weights(call: cst.Call, ctx: Context) -> bool:
     """Whether a call of a module's method runs one that ties weights: of any class, since the module's is not told."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value in KEEPS_PARAMETERS:
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value in KEEP_PARAMETERS:
         return False
     name = call.func.attr.value
     methods = [(at, each) for at in ctx.files(name) for each in at.nodes(cst.FunctionDef) if each.name.value == name]

@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.shapes import called_on, keywords
 from codemods.reading.wrapped import wrapped_module
+from codemods.tables.modules import GIVE_IT_BACK
 
 
 def ignores_only_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -106,8 +107,8 @@ def _told(module: cst.BaseExpression) -> cst.BaseExpression:
     return module
 
 
-_SAME = frozenset({"bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "to", "train"})
-_KEEPS = _SAME | {"load_state_dict", "named_parameters", "parameters", "requires_grad_"}
+_SAME = GIVE_IT_BACK - {"requires_grad_"}
+_KEEPS = GIVE_IT_BACK | {"load_state_dict", "named_parameters", "parameters"}
 """Methods that give a module no parameter."""
 
 

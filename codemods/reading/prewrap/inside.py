@@ -14,6 +14,7 @@ from codemods.reading.optimizers import is_optimizer
 from codemods.reading.places import base, place, reads, writes
 from codemods.reading.shardings import is_fully_shard
 from codemods.reading.words import last_name
+from codemods.tables.modules import GIVE_IT_BACK
 
 from .entering import entered, object_of, returned_by
 from .keeping import passes_on
@@ -95,8 +96,6 @@ def only_reads(where: Context, function: cst.FunctionDef, places: frozenset[str]
 # Other names of a model, of its parts and of its parameters, from above a call.
 
 _PARAMETERS = (".weight", ".bias")
-_SAME = frozenset(["bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_", "to", "train"])
-"""Methods of a module that give it back."""
 _AROUND = frozenset({"checkpoint_wrapper", "compile", "convert_sync_batchnorm", "get_peft_model", "offload_wrapper"})
 _AROUND |= {"prepare_model_for_kbit_training", "PeftModel"}
 """Functions of libraries that give a module with the same parameters."""
@@ -138,7 +137,7 @@ def _wraps(ctx: Context, call: cst.Call) -> bool:
 def _same_module(ctx: Context, value: cst.BaseExpression) -> str | None:
     """The place of the module that an expression gives: `net.to(device)`, `torch.compile(net)`, `freeze(net)`."""
     while (found := place(value)) is None and isinstance(value, cst.Call):
-        if isinstance(value.func, cst.Attribute) and value.func.attr.value in _SAME:
+        if isinstance(value.func, cst.Attribute) and value.func.attr.value in GIVE_IT_BACK:
             value = value.func.value
         elif value.args and (last_name(value.func) in _AROUND or _gives_back(ctx, value)):
             value = value.args[0].value

@@ -14,6 +14,7 @@ from codemods.reading.manual import is_constructor, is_factory
 from codemods.reading.places import base, meets, place, reads, writes
 from codemods.reading.words import last_name
 from codemods.reading.wrapped import wrapped_place
+from codemods.tables.modules import KEEP_PARAMETERS
 
 from .inside import other_names
 from .outward import Early
@@ -25,35 +26,6 @@ _RUNS = re.compile(r"train|fit|run|eval|main|loop|step$|backward", re.IGNORECASE
 _SAYS = frozenset({"print", "info", "debug", "warning", "log", "print_rank_0", "pprint", "rank_zero_info"})
 _FILLS = frozenset({"append", "extend", "add", "update", "add_param_group"})
 _LOOKS = frozenset({"len", "sum", "isinstance", "type", "str", "id", "repr", "hasattr", "issubclass", "any", "all"})
-KEEPS_PARAMETERS = frozenset(
-    [
-        "bfloat16",
-        "buffers",
-        "children",
-        "cpu",
-        "cuda",
-        "double",
-        "enable_input_require_grads",
-        "eval",
-        "float",
-        "get_input_embeddings",
-        "gradient_checkpointing_enable",
-        "half",
-        "load_state_dict",
-        "modules",
-        "named_buffers",
-        "named_children",
-        "named_modules",
-        "named_parameters",
-        "num_parameters",
-        "parameters",
-        "requires_grad_",
-        "state_dict",
-        "to",
-        "train",
-    ]
-)
-"""Methods of a module that leave it with the parameters it has."""
 _SAME_FUNCTIONS = frozenset({"apply_activation_checkpointing", "compile", "watch", "DistributedDataParallel", "DDP"})
 _RESHAPES = re.compile(r"setattr|add_module|register_|_modules\b|_parameters\b|\bnn\.|del ")
 
@@ -234,7 +206,7 @@ def _disturbs(ctx: Context, statement: cst.CSTNode, models: frozenset[str]) -> b
             if not _is_same_module(value, models):
                 return True
         elif isinstance(holder, cst.Call) and holder.func is node:
-            if isinstance(node, cst.Attribute) and node.attr.value not in KEEPS_PARAMETERS:
+            if isinstance(node, cst.Attribute) and node.attr.value not in KEEP_PARAMETERS:
                 return True
         elif isinstance(holder, cst.Arg):
             call = ctx.parent(holder)
@@ -247,7 +219,7 @@ def _is_same_module(value: object, models: frozenset[str]) -> bool:
     """`model.to(device)`, `torch.compile(model)`: the same parameters."""
     if not isinstance(value, cst.Call):
         return isinstance(value, (cst.Name, cst.Attribute)) and place(value) in models
-    if isinstance(value.func, cst.Attribute) and value.func.attr.value in KEEPS_PARAMETERS:
+    if isinstance(value.func, cst.Attribute) and value.func.attr.value in KEEP_PARAMETERS:
         return base(value.func.value) in models
     return last_name(value.func) in _SAME_FUNCTIONS
 
