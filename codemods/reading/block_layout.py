@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit
 
-from .layout import line_end
+from .layout import insertion, line_end
 
 
 def replace_head(ctx: Context, block: cst.With | cst.If, line: str = "") -> list[Edit]:
@@ -28,6 +28,17 @@ def replace_head(ctx: Context, block: cst.With | cst.If, line: str = "") -> list
     gap = ctx.newline if not line and _needs_gap(ctx, block, start, first) else ""
     head = Edit(start, first, f"{indent}{line}{ctx.newline}" if line else gap)
     return [head, *dedent(ctx, block, first)]
+
+
+def leave_context(ctx: Context, block: cst.With, item: cst.WithItem, line: str = "") -> list[Edit]:
+    """One context less in a `with`, and one line, or nothing, above what it ran: above its body if it was the only."""
+    items = list(block.items)
+    if len(items) == 1:
+        return replace_head(ctx, block, line)
+    index = items.index(item)
+    start, end = ctx.span(item)
+    span = (ctx.span(items[index - 1])[1], end) if index else (start, ctx.span(items[1])[0])
+    return [Edit(*span, ""), *([insertion(ctx, block, [line])] if line else [])]
 
 
 def _needs_gap(ctx: Context, block: cst.With | cst.If, start: int, first: int) -> bool:

@@ -421,9 +421,17 @@ def test_model_in_an_attribute() -> None:
     assert rewrite(text).text.endswith(f"    def save(self):\n{wanted}")
 
 
+@pytest.mark.parametrize("items", ["torch.no_grad(), {}", "{}, torch.no_grad()"])
+def test_the_context_beside_it_stays(items: str) -> None:
+    block = f"with {items.format(FULL)}:\n        return model.state_dict()"
+    text = rewrite(f"{HEAD}    {block}\n").text
+    wanted = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
+    assert text.endswith(f"    with torch.no_grad():\n        return {wanted}\n")
+
+
 AT_RUN_TIME = [
     pytest.param(f"with {FULL} as context:\n        model.state_dict()", id="as"),
-    pytest.param(f"with torch.no_grad(), {FULL}:\n        model.state_dict()", id="a, b"),
+    pytest.param(f"with path, {FULL}:\n        model.state_dict()", id="a, b"),
     pytest.param(f"with {FULL}: model.state_dict()", id="one line"),
     pytest.param(f"context = {FULL}\n    return context", id="kept for later"),
     pytest.param(f"with {FULL} if rank else path:\n        model.state_dict()", id="conditional expression"),

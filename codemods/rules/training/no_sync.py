@@ -54,11 +54,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding, left
-from codemods.reading.block_layout import replace_head
+from codemods.reading.block_layout import leave_context
 from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.facts import NOTHING, Facts, facts_of, without
 from codemods.reading.last_turn import holds_on_last_turn
-from codemods.reading.layout import insertion, removal
+from codemods.reading.layout import removal
 from codemods.reading.negation import conjuncts, negated
 from codemods.reading.onward import Way, set_in
 from codemods.reading.program import others
@@ -118,7 +118,7 @@ def fix(node: cst.Attribute | cst.Call, ctx: Context) -> Fix | None:
     if isinstance(call, cst.Call) and is_called:
         is_plain = choice is not None and choice.test is None and choice.item.asname is None
         if name == "unsynced" and choice is not None and is_plain and _holds_forward_alone(call, ctx):
-            return _rewritten(node, ctx, _without_context(choice, ctx), [], _NOTHING)
+            return _rewritten(node, ctx, leave_context(ctx, choice.block, choice.item), [], _NOTHING)
         edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(node.value)})")]
         if _holds_forward_alone(call, ctx):
             return _rewritten(node, ctx, edits, [item], through_support + _FORWARD_ALONE)
@@ -255,7 +255,7 @@ def _set_by_hand(model: cst.BaseExpression, choice: SyncChoice, flag: Flag, ctx:
     edits = [] if choice.default is None else [removal(ctx, choice.default)]
     if choice.chosen is not None:
         edits.append(Edit(*ctx.span(choice.chosen), line))
-    edits += _without_context(choice, ctx, line if choice.chosen is None else "")
+    edits += leave_context(ctx, block, choice.item, line if choice.chosen is None else "")
     if flag.is_reset:
         end = ctx.whole_lines(block.body.body[-1])[1]
         gap = "" if ctx.text[:end].endswith("\n") else ctx.newline
@@ -268,17 +268,6 @@ def _one_line_or_three(head: str, argument: str, indent: str, ctx: Context) -> s
     if len(indent) + len(ctx.plain(line)) <= ctx.width or ctx.newline in ctx.plain(line):
         return line
     return f"{head}{ctx.newline}{indent}{ctx.indent}{argument}{ctx.newline}{indent})"
-
-
-def _without_context(choice: SyncChoice, ctx: Context, line: str = "") -> list[Edit]:
-    """One context less in a `with`, and a line above its body in the place of the only one."""
-    block, items = choice.block, list(choice.block.items)
-    if len(items) == 1:
-        return replace_head(ctx, block, line)
-    index = items.index(choice.item)
-    start, end = ctx.span(choice.item)
-    span = (ctx.span(items[index - 1])[1], end) if index else (start, ctx.span(items[1])[0])
-    return [Edit(*span, ""), *([insertion(ctx, block, [line])] if line else [])]
 
 
 def _with_discards(

@@ -66,7 +66,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.block_layout import replace_head
+from codemods.reading.block_layout import leave_context
 from codemods.reading.call_layout import append_argument
 from codemods.reading.dcp_alone import is_for_dcp_alone
 from codemods.reading.enclosing import enclosing, names_around
@@ -163,7 +163,7 @@ def _keeps_names(reads: Sequence[cst.Call], chosen: Settings, ctx: PlannedContex
 
 
 def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
-    block = block_of(call, ctx)
+    block, item = block_of(call, ctx)
     chosen = settings(call, ctx)
     written = rewrite_calls(block, chosen, ctx)
     check_own(block, ctx, chosen.model if chosen.is_full else None)
@@ -188,7 +188,7 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
         level, hint = Level.MANUAL, LOADED_HINT
         message += f"; {LOADED_ALONE}"
     return Fix(
-        edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
+        edits=[*_edits(written, ctx, block, item), *(removal(ctx, statement) for statement in chosen.dead)],
         findings=[finding(CODE, level, ctx, call, message, hint)],
         imports=sorted(written.imports),
     )
@@ -213,16 +213,17 @@ def _kept_full(call: cst.Call, chosen: Settings, written: Body, ctx: PlannedCont
     )
 
 
-def _edits(written: Body, ctx: PlannedContext, block: cst.With) -> list[Edit]:
-    """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
+def _edits(written: Body, ctx: PlannedContext, block: cst.With, item: cst.WithItem) -> list[Edit]:
+    """Leave the context; name the options there when calls share them, or when a line would grow too long."""
     shared = _shared_options(written, ctx)
     variable = _fresh("options", block, ctx)
     options = []
     for node, text in written.options:
         argument = f"options={text if shared is None else variable}"
-        options.append(append_argument(ctx, node, argument, block))
+        options.append(append_argument(ctx, node, argument, block if len(block.items) == 1 else None))
     named = shared is not None and not _is_named_above(shared, block, ctx)
-    return [*replace_head(ctx, block, f"{variable} = {shared}" if named else ""), *written.edits, *options]
+    line = f"{variable} = {shared}" if named else ""
+    return [*leave_context(ctx, block, item, line), *written.edits, *options]
 
 
 def _shared_options(written: Body, ctx: Context) -> str | None:

@@ -8,8 +8,9 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, finding, left
 from codemods.plan import PlannedContext
-from codemods.reading.block_layout import replace_head
+from codemods.reading.block_layout import leave_context
 from codemods.reading.call_layout import quoted_argument
+from codemods.reading.shapes import callee
 from codemods.reading.state_dict_setting import depends_on_setting
 from codemods.reading.usual_setting import reads_further
 from codemods.tables.state_dicts import CONTEXT
@@ -37,17 +38,23 @@ def local(call: cst.Call, ctx: PlannedContext) -> Fix:
         return _without_counterpart(call, ctx, str(undecided))
 
 
-def block_of(call: cst.Call, ctx: Context) -> cst.With:
-    """The `with` that enters nothing but this context."""
+def block_of(call: cst.Call, ctx: Context) -> tuple[cst.With, cst.WithItem]:
+    """The `with` that enters this context, and no other of FSDP1's, and the context's place in it."""
     item = ctx.parent(call)
     block = ctx.parent(item) if isinstance(item, cst.WithItem) else None
-    if not isinstance(block, cst.With) or not isinstance(block.body, cst.IndentedBlock):
+    if not isinstance(item, cst.WithItem) or not isinstance(block, cst.With):
         raise NotStatic("it is not entered by a `with` of its own")
-    if len(block.items) != 1 or block.items[0].asname is not None:
+    if not isinstance(block.body, cst.IndentedBlock) or item.asname is not None or _shares(block, item, ctx):
         raise NotStatic("it shares its `with`")
     if _runs_more(block, ctx):
         raise NotStatic("it is around what its function yields to")
-    return block
+    return block, item
+
+
+def _shares(block: cst.With, item: cst.WithItem, ctx: Context) -> bool:
+    """Whether another context can be one of FSDP1's, or of the program's own, which may read or set state dicts."""
+    others = [callee(each.item) for each in block.items if each is not item]
+    return any(not (ctx.dotted(each) or "").startswith("torch.") or ctx.fsdp1(each) is not None for each in others)
 
 
 def _runs_more(block: cst.With, ctx: Context) -> bool:
@@ -66,7 +73,7 @@ def _runs_more(block: cst.With, ctx: Context) -> bool:
 
 def _by_rank(call: cst.Call, ctx: PlannedContext) -> Fix:
     """FSDP2's own state dict, of the model and of the optimizer, is each rank's part of it."""
-    block = block_of(call, ctx)
+    block, item = block_of(call, ctx)
     if any(argument.star or ctx.fsdp1(argument.value) != _KIND for argument in call.args[1:]):
         raise NotStatic("it has settings of its own")
     model = call.args[0].value
@@ -82,7 +89,7 @@ def _by_rank(call: cst.Call, ctx: PlannedContext) -> Fix:
         message += "; a file that FSDP1 saved is an error"
         hint = "go on from a full checkpoint, or rewrite with --read-fsdp1-files"
     found = finding(CODE, Level.REVIEW, ctx, call, message, hint)
-    return Fix([*replace_head(ctx, block), *edits], [found], imports)
+    return Fix([*leave_context(ctx, block, item), *edits], [found], imports)
 
 
 def _reading_fsdp1_files(
