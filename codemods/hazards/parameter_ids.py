@@ -57,13 +57,12 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
-from codemods.reading.dcp_format import load_of
 from codemods.reading.enclosing import contains, is_self
 from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.saves import is_saved, names_a_rank, save_of
-from codemods.reading.shapes import class_test, receiver
+from codemods.reading.shapes import called_on, class_test, receiver
 from codemods.reading.state_dict_settings import is_local
 from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
@@ -144,7 +143,7 @@ def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
 
 def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
     if method == "load_state_dict":
-        return bool(call.args) and load_of(call.args[0].value, ctx) is not None and not _is_in_else(call, ctx)
+        return bool(call.args) and _is_loaded(call.args[0].value, ctx) and not _is_in_else(call, ctx)
     if method != "state_dict" or call.args:
         return False
     is_on = _is_where_fsdp_is_on(call, ctx)
@@ -152,6 +151,14 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
         return False
     outer = (node for node in ctx.ancestors(call) if isinstance(node, (cst.If, cst.IfExp)))
     return is_on or not any(_ASKS_FOR_FSDP.search(ctx.code(node.test)) for node in outer)
+
+
+def _is_loaded(state: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a state is out of what a `torch.load` gives, in whatever file that stands."""
+    while isinstance(state, cst.Subscript) or called_on(state, "get", "pop") is not None:
+        state = state.value if isinstance(state, cst.Subscript) else receiver(cst.ensure_type(state, cst.Call))
+    made = [(each.file, each.node) for each in ctx.origins(state)]
+    return any(isinstance(node, cst.Call) and where.dotted(node.func) == "torch.load" for where, node in made)
 
 
 def _is_where_fsdp_is_on(call: cst.Call, ctx: Context) -> bool:
@@ -190,7 +197,7 @@ def _is_for_wrapped_model(
         made = origin.node
         if isinstance(made, cst.Call) and is_optimizer(origin.file, made):
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
-            held = [each.node for each in origin.file.origins(given)] if isinstance(given, cst.Name) else []
+            held = [e.node for e in origin.file.origins(given)] if isinstance(given, (cst.Name, cst.Attribute)) else []
             given = held[0] if len(held) == 1 and isinstance(held[0], cst.Call) else given
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None

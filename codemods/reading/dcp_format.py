@@ -89,7 +89,7 @@ def load_of(state: cst.BaseExpression, ctx: Context) -> cst.Call | None:
     """The `torch.load` whose result an expression is, or is an item of."""
     while isinstance(state, cst.Subscript):
         state = state.value
-    if isinstance(state, cst.Name):
+    if isinstance(state, (cst.Name, cst.Attribute)):
         origins = ctx.origins(state)
         made = origins[0].node if len(origins) == 1 and origins[0].file is ctx else None
     else:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import enclosing
 from codemods.reading.places import bound
 from codemods.reading.shapes import key_of
 
@@ -22,14 +23,14 @@ def put_in(made: cst.CSTNode, ctx: Context) -> Iterator[cst.BaseExpression]:
     name = _name_of(made, ctx) if isinstance(made, cst.List) else ""
     if not name:
         return
-    for call in ctx.calls(ctx.scope(made)):
+    for call in _calls_around(made, name, ctx):
         method = ctx.code(call.func)
         if method == f"{name}.append":
             yield from (loop.iter for loop in ctx.ancestors(call) if isinstance(loop, cst.For) and _takes(loop, call))
         elif method == f"{name}.extend":
             yield from (argument.value for argument in call.args)
     for added in ctx.nodes(cst.AugAssign):
-        if ctx.code(added.target) == name and ctx.scope(added) is ctx.scope(made):
+        if ctx.code(added.target) == name and _is_near(added, made, name, ctx):
             yield added.value
 
 
@@ -37,7 +38,7 @@ def appended(made: cst.CSTNode, ctx: Context) -> Iterator[cst.BaseExpression]:
     """What is put into a list that is empty at first, and what it is filled with: groups, or parameters."""
     yield from put_in(made, ctx)
     name = _name_of(made, ctx) if isinstance(made, cst.List) else ""
-    for call in ctx.calls(ctx.scope(made)) if name else ():
+    for call in _calls_around(made, name, ctx) if name else ():
         if ctx.code(call.func) == f"{name}.append":
             yield from (argument.value for argument in call.args)
 
@@ -100,8 +101,19 @@ def _read(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         yield node.value
 
 
+def _calls_around(made: cst.CSTNode, name: str, ctx: Context) -> Iterator[cst.Call]:
+    """The calls that can fill a list: those of its function, or of the class that keeps it as an attribute."""
+    return (call for call in ctx.nodes(cst.Call) if _is_near(call, made, name, ctx))
+
+
+def _is_near(node: cst.CSTNode, made: cst.CSTNode, name: str, ctx: Context) -> bool:
+    if "." not in name:
+        return ctx.scope(node) is ctx.scope(made)
+    return enclosing(ctx, node, cst.ClassDef) is enclosing(ctx, made, cst.ClassDef)
+
+
 def _name_of(made: cst.CSTNode, ctx: Context) -> str:
-    """`b` of `b = []`, and of `a, b = [], []`."""
+    """`b` of `b = []`, and of `a, b = [], []`; `self.b`."""
     element = ctx.parent(made)
     display = ctx.parent(element) if isinstance(element, cst.Element) else None
     statement = ctx.parent(display) if isinstance(display, cst.Tuple) else element
@@ -111,7 +123,7 @@ def _name_of(made: cst.CSTNode, ctx: Context) -> str:
     if isinstance(display, cst.Tuple) and isinstance(target, cst.Tuple):
         pairs = zip(target.elements, display.elements, strict=False)
         target = next((t.value for t, e in pairs if e is element), target)
-    return target.value if isinstance(target, cst.Name) else ""
+    return ctx.code(target) if isinstance(target, (cst.Name, cst.Attribute)) else ""
 
 
 def _takes(loop: cst.For, call: cst.Call) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.shapes import parameter_names
 from codemods.reading.words import last_name, words
 
@@ -50,9 +51,13 @@ def saves_of(value: cst.CSTNode, ctx: Context, depth: int | None = None) -> Iter
             yield from _saving(given_to, ctx, depth)
     elif isinstance(holder, cst.Assign) and holder.value is value:
         function, end = ctx.scope(holder), ctx.span(holder)[1]
-        names = {name for target in holder.targets for name in [_base(target.target)] if name is not None}
+        bases = [_base(target.target) for target in holder.targets]
+        names = {base.value for base in bases if isinstance(base, cst.Name)}
         for use in (use for name in names for use in _uses(name, function, ctx) if ctx.span(use)[0] >= end):
             yield from saves_of(use, ctx, depth)
+        for kept in (base for base in bases if isinstance(base, cst.Attribute) and depth > 0):
+            for read in (each for each in _reads_of(kept, ctx) if not ctx.span(function)[0] < ctx.span(each)[0] < end):
+                yield from saves_of(read, ctx, depth - 1)
 
 
 def _is_of_library(call: cst.Call, ctx: Context) -> bool:
@@ -62,11 +67,24 @@ def _is_of_library(call: cst.Call, ctx: Context) -> bool:
     return 0 < len(calls) == len(made) and all(where.dotted(node.func) is not None for where, node in calls)
 
 
-def _base(target: cst.BaseExpression) -> str | None:
+def _base(target: cst.BaseExpression) -> cst.BaseExpression:
     """`states` of `states["optimizer"] = …`."""
     while isinstance(target, cst.Subscript):
         target = target.value
-    return target.value if isinstance(target, cst.Name) else None
+    return target
+
+
+def _reads_of(kept: cst.Attribute, ctx: Context) -> Iterator[cst.Attribute]:
+    """`self.state` elsewhere in the class that sets it."""
+    owner = enclosing(ctx, kept, cst.ClassDef)
+    for node in ctx.nodes(cst.Attribute) if is_self(kept.value, ctx) else ():
+        if (
+            node.attr.value == kept.attr.value
+            and is_self(node.value, ctx)
+            and enclosing(ctx, node, cst.ClassDef) is owner
+        ):
+            if not isinstance(ctx.parent(node), cst.AssignTarget):
+                yield node
 
 
 def _saving(call: cst.Call, ctx: Context, depth: int) -> Iterator[tuple[Context, cst.Call]]:

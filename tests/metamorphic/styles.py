@@ -102,7 +102,11 @@ def receivers(tree: ast.Module) -> None:
     for block in _blocks(tree):
         for statement in [*block]:
             call = statement.value if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)) else None
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and isinstance(call.func.value, ast.Call)
+            ):
                 name = f"receiver_{call.lineno}"
                 block.insert(block.index(statement), _set(name, call.func.value))
                 call.func.value = ast.Name(name, ast.Load())
@@ -113,7 +117,9 @@ def by_name(tree: ast.Module) -> None:
     names = {node.name: _parameters(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            made = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+            made = next(
+                (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None
+            )
             names[node.name] = _parameters(made) if made else []
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and not any(isinstance(each, ast.Starred) for each in call.args):
@@ -159,7 +165,12 @@ def in_main(tree: ast.Module) -> None:
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
     rest = [each for each in tree.body if not isinstance(each, kinds)]
     used = {node.id for each in tree.body if each not in rest for node in ast.walk(each) if isinstance(node, ast.Name)}
-    bound = {node.id for each in rest for node in ast.walk(each) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound = {
+        node.id
+        for each in rest
+        for node in ast.walk(each)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     if rest and not used & bound:
         nothing = ast.arguments([], [], None, [], [], None, [])
         run = ast.Expr(ast.Call(ast.Name("run_all", ast.Load()), [], []))
@@ -168,32 +179,48 @@ def in_main(tree: ast.Module) -> None:
 
 
 def attributes(tree: ast.Module) -> None:
-    """What a function keeps in variables, it keeps in attributes of one object."""
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            inner = [node for node in ast.walk(function) if isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.Global, ast.Nonlocal, ast.SetComp)) and node is not function]
-            others = {each.arg for node in (function, *inner) for each in ast.walk(node) if isinstance(each, ast.arg)}
-            targets = [target for node in ast.walk(function) if isinstance(node, ast.Assign) for target in node.targets]
-            kept = {id(node) for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-            stored = [node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del))]
-            names = {node.id for node in stored} - {node.id for node in stored if id(node) not in kept} - others
-            if names and not any(isinstance(node, (ast.FunctionDef, ast.Global, ast.Nonlocal)) for node in inner):
-                function.body = [_Kept(names).visit(each) for each in function.body]
-                function.body.insert(0, ast.parse("kept = argparse.Namespace()").body[0])
-    tree.body.insert(next((n for n, each in enumerate(tree.body) if not _comes_first(each)), 0), ast.parse("import argparse").body[0])
+    """What a function keeps in variables, a class keeps in attributes: `WithMain().main(x)` in the place of `main(x)`."""
+    for node in [*ast.walk(tree)]:
+        if isinstance(node, ast.ClassDef):
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and not method.decorator_list and method.args.args:
+                    _keep(method, method.args.args[0].arg)
+    for at, function in reversed([*enumerate(tree.body)]):
+        if isinstance(function, ast.FunctionDef) and not function.decorator_list and _keep(function, "self"):
+            name = f"With{function.name.title()}"
+            call = f"{name}().{function.name}({', '.join(each.arg for each in function.args.args)})"
+            body = ast.parse(f"return {call}").body
+            plain = ast.FunctionDef(function.name, deepcopy(function.args), body, [], None)
+            function.args.args.insert(0, ast.arg("self"))
+            tree.body[at : at + 1] = [ast.ClassDef(name, [], [], [function], []), plain]
 
 
-def _comes_first(statement: ast.stmt) -> bool:
-    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return is_text or (isinstance(statement, ast.ImportFrom) and statement.module == "__future__")
+_OWN = (ast.FunctionDef, ast.Global, ast.Nonlocal, ast.Yield)
+
+
+def _keep(function: ast.FunctionDef, owner: str) -> bool:
+    """Whether something was kept in attributes of `owner`."""
+    arguments = function.args
+    if any(isinstance(node, _OWN) and node is not function for node in ast.walk(function)):
+        return False
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+        return False
+    others = {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
+    targets = [target for node in ast.walk(function) if isinstance(node, ast.Assign) for target in node.targets]
+    kept = {id(node) for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))]
+    names = {node.id for node in stored} - {node.id for node in stored if id(node) not in kept} - others
+    function.body = [_Kept(names, owner).visit(each) for each in function.body]
+    return bool(names)
 
 
 class _Kept(ast.NodeTransformer):
-    def __init__(self, names: set[str]) -> None:
+    def __init__(self, names: set[str], owner: str) -> None:
         self.names = names
+        self.owner = owner
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Attribute(ast.Name("kept", ast.Load()), node.id, node.ctx) if node.id in self.names else node
+        return ast.Attribute(ast.Name(self.owner, ast.Load()), node.id, node.ctx) if node.id in self.names else node
 
 
 def enumerated(tree: ast.Module) -> None:
@@ -241,13 +268,18 @@ def together(tree: ast.Module) -> None:
         while at + 1 < len(block):
             one, two = block[at : at + 2]
             if isinstance(one, ast.Assign) and isinstance(two, ast.Assign) and not _depends(one, two):
-                both = ast.Tuple([one.targets[0], two.targets[0]], ast.Store()), ast.Tuple([one.value, two.value], ast.Load())
+                both = (
+                    ast.Tuple([one.targets[0], two.targets[0]], ast.Store()),
+                    ast.Tuple([one.value, two.value], ast.Load()),
+                )
                 block[at : at + 2] = [ast.Assign([both[0]], both[1])]
             at += 1
 
 
 def _depends(one: ast.Assign, two: ast.Assign) -> bool:
-    simple = all(len(each.targets) == 1 and isinstance(each.targets[0], (ast.Name, ast.Attribute)) for each in (one, two))
+    simple = all(
+        len(each.targets) == 1 and isinstance(each.targets[0], (ast.Name, ast.Attribute)) for each in (one, two)
+    )
     return not simple or ast.unparse(one.targets[0]) in ast.unparse(two)
 
 
@@ -262,9 +294,16 @@ def functions_for_lambdas(tree: ast.Module) -> None:
                     if isinstance(node, ast.Call)
                     and any(isinstance(each, ast.Lambda) for each in (*node.args, *(k.value for k in node.keywords)))
                 ]
-                inside = any(isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.DictComp)) and node not in found for node in ast.walk(statement.value) if not isinstance(node, ast.Lambda))
+                inside = any(
+                    isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.DictComp)) and node not in found
+                    for node in ast.walk(statement.value)
+                    if not isinstance(node, ast.Lambda)
+                )
                 for number, call in enumerate([] if inside else found):
-                    for holder, key, value in [*((call.args, n, v) for n, v in enumerate(call.args)), *((k, "value", k.value) for k in call.keywords)]:
+                    for holder, key, value in [
+                        *((call.args, n, v) for n, v in enumerate(call.args)),
+                        *((k, "value", k.value) for k in call.keywords),
+                    ]:
                         if isinstance(value, ast.Lambda):
                             name = f"each_{statement.lineno}_{number}_{key}"
                             made = ast.FunctionDef(name, value.args, [ast.Return(value.body)], [], None)

@@ -674,6 +674,27 @@ def test_local_norm_of_parameters_that_a_loop_gathers(loop: str) -> None:
     assert "FM206" not in {rule for rule, _, _ in result.summary}
 
 
+def test_local_norm_of_parameters_that_a_trainer_gathers() -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+                self.some = []
+                for p in self.model.parameters():
+                    self.some.append(p)
+
+            def clip(self):
+                torch.nn.utils.clip_grad_norm_(self.some, 1.0)
+        """
+    )
+    check_marked(text, "FM206", Level.REVIEW, "global norm")
+
+
 def test_local_norm_of_parameters_that_a_function_gathers_and_an_object_keeps() -> None:
     text = HEAD + code(
         """

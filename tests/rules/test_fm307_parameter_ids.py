@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_noop, rewrite
+from ..helpers import check_noop, code, rewrite
 
 HEAD = """\
 import torch
@@ -127,6 +127,30 @@ def test_file_by_parameter_ids_needs_a_person(text: str) -> None:
     cure = "get_optimizer_state_dict(model, optimizer" if "save(" in text else "FSDP.optim_state_dict(model, optimizer)"
     assert cure in found.hint
     assert result.text.endswith(text)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["self.saved = torch.load(path)", "self.optimizer.load_state_dict(self.saved['optimizer'])"],
+        ["self.saved = {'optimizer': self.optimizer.state_dict()}", "torch.save(self.saved, path)"],
+    ],
+)
+def test_the_state_in_an_attribute(lines: list[str]) -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, net, path):
+                self.model = FSDP(net)
+                self.optimizer = torch.optim.AdamW(self.model.parameters())
+        """
+    )
+    result = rewrite(text + "".join(f"        {line}\n" for line in lines))
+    assert [finding.level for finding in result.findings if finding.rule == "FM307"] == [Level.MANUAL]
 
 
 @pytest.mark.parametrize(

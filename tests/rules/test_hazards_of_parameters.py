@@ -132,6 +132,14 @@ def test_found(rule: str, level: Level, statement: str) -> None:
     check_marked(HEAD + f"    {statement}\n", rule, level)
 
 
+def test_an_index_of_a_trainers_model() -> None:
+    trainer = HEAD.replace(
+        "def look(net, x, rank):\n    model = ", "class Look:\n    def look(self, net, x, rank):\n        self.model = "
+    )
+    assert "class Look" in trainer
+    check_marked(f"{trainer}        self.model.out.weight.data[3] = 0\n", "FM421", Level.MANUAL)
+
+
 # What is put together of numbers, each a mean of a parameter, and comes to torch.tensor on any way.
 NUMBERS = [
     "numbers = []\n    for p in model.parameters():\n        numbers.append(p.mean())\n"
