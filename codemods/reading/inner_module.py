@@ -32,11 +32,20 @@ def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.Call, ctx: Contex
         return False
     if ctx.scope(call) is ctx.scope(model):
         below = ctx.span(call)[0] < ctx.span(model)[0] and not is_on_another_way(ctx, call, use)
+        if inner.startswith("self."):
+            return below and not _is_set_between(inner, call, model, ctx)
         if surely or ctx.same_meaning(model, call):
             return below and ctx.same_meaning(model, call)
         wrapped = {origin.node for origin in ctx.origins(module)} - {None}
         return below and not wrapped.isdisjoint(origin.node for origin in ctx.origins(model))
     return inner.startswith("self.") and enclosing(ctx, call, cst.ClassDef) is enclosing(ctx, model, cst.ClassDef)
+
+
+def _is_set_between(name: str, call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the function gives an attribute of its object to something else on the way from one to the other."""
+    start, end = ctx.span(call)[0], ctx.span(model)[0]
+    targets = (node for node in ctx.inside(ctx.scope(call)) if isinstance(node, cst.AssignTarget))
+    return any(place(each.target) == name and start < ctx.span(each)[0] < end for each in targets)
 
 
 def _has_another_name(call: cst.Call, inner: str, ctx: Context) -> bool:

@@ -186,7 +186,9 @@ def attributes(tree: ast.Module) -> None:
                 if isinstance(method, ast.FunctionDef) and not method.decorator_list and method.args.args:
                     _keep(method, method.args.args[0].arg)
     for at, function in reversed([*enumerate(tree.body)]):
-        if isinstance(function, ast.FunctionDef) and not function.decorator_list and _keep(function, "self"):
+        if not isinstance(function, ast.FunctionDef) or any(each.arg == "self" for each in function.args.args):
+            continue
+        if not function.decorator_list and _keep(function, "self"):
             name = f"With{function.name.title()}"
             call = f"{name}().{function.name}({', '.join(each.arg for each in function.args.args)})"
             body = ast.parse(f"return {call}").body

@@ -325,6 +325,14 @@ def test_module_inside_of_the_wrapper_needs_a_person(text: str) -> None:
     check_marked(text, "FM304", Level.MANUAL, "inside of the wrapper")
 
 
+@pytest.mark.parametrize("made", ["Net()", "path.net"])
+def test_module_inside_of_a_trainers_wrapper_needs_a_person(made: str) -> None:
+    """Where it is wrapped and read in one method."""
+    both = f"self.net = {made}\n        self.wrapped = FSDP(self.net)\n        return self.net.state_dict()"
+    text = NET.replace("        self.net = Net()\n        self.wrapped = FSDP(self.net)\n", "        pass\n")
+    check_marked(text.replace("SAVED", both), "FM304", Level.MANUAL, "inside of the wrapper")
+
+
 def test_module_inside_of_the_wrapper_in_another_method_needs_a_person() -> None:
     text = NET.replace("SAVED", "torch.save(self.net.state_dict(), path)")
     check_marked(text, "FM304", Level.MANUAL, "inside of the wrapper")
@@ -595,6 +603,12 @@ def test_what_may_be_wrapped_is_for_a_person() -> None:
     """It may be a plain model as well, whose lines nobody wants changed."""
     text = ANY.format(statement="torch.save(module.state_dict(), path)")
     assert "torch.save(module.state_dict(), path)" in check_marked(text, "FM304", words="cannot be seen").text
+
+
+def test_what_may_be_wrapped_is_for_a_person_in_an_attribute_too() -> None:
+    kept = "class Keep:\n    def keep(self, part, path):\n        self.found_model = part.find(path)\n"
+    text = ANY[: ANY.index("def keep")] + kept + "        torch.save(self.found_model.state_dict(), path)\n"
+    check_marked(text, "FM304", words="cannot be seen")
 
 
 def test_a_function_that_gathers_dtensors_itself_is_fsdp2_already() -> None:

@@ -167,8 +167,11 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     model, method = receiver(call, ctx), last_name(call.func)
-    if model is None or method not in _METHODS or is_another_engines(call, ctx) or is_just_made(ctx, model):
+    if model is None or method not in _METHODS or is_another_engines(call, ctx):
         return None
+    is_inner = method == "state_dict" and is_inner_module(model, call, ctx)
+    if is_just_made(ctx, model) and ctx.kinds(model) != {ModelKind.UNKNOWN} and not is_inner:
+        return None  # it is wrapped further down
     name = ctx.code(unwrapped(model_around(model, ctx) or model))
     if is_inside(call, SUMMON, name, ctx) and not is_summoned_no_more(call, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
@@ -181,7 +184,7 @@ def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     if in_context:
         return StateCall(call, model, method, given) if is_kept_at_run_time(call, ctx) else None
     held = ctx.kinds(model)
-    if is_gathered(model, call, ctx) or (method == "state_dict" and is_inner_module(model, call, ctx)):
+    if is_gathered(model, call, ctx) or is_inner:
         return StateCall(call, model, method, given)
     if method == "load_state_dict" and _is_gathered_above(model, call, ctx):
         return StateCall(call, model, method, given)
