@@ -19,6 +19,14 @@ def place(node: cst.CSTNode) -> str | None:
     return None
 
 
+def item(node: cst.CSTNode | None) -> str | None:
+    """`built['model']` for what stands under a literal key or number of a place; None for any other expression."""
+    owner = place(node.value) if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
+    index = cst.ensure_type(node, cst.Subscript).slice[0].slice if owner is not None else None
+    key = index.value if isinstance(index, cst.Index) else None
+    return f"{owner}[{key.evaluated_value!r}]" if isinstance(key, (cst.SimpleString, cst.Integer)) else None
+
+
 def base(node: cst.CSTNode) -> str | None:
     """The place of what is indexed, called or looked into at last: `self.model` in `self.model.layers[0].to(device)`.
 
@@ -36,8 +44,9 @@ def base(node: cst.CSTNode) -> str | None:
 
 
 def same(left: str, right: str) -> bool:
-    """Whether one place is the other, or lies in it: `model` and `model.encoder`."""
-    return left == right or left.startswith(f"{right}.") or right.startswith(f"{left}.")
+    """Whether one place is the other, or lies in it: `model` and `model.encoder`, `built` and `built['model']`."""
+    inner, outer = (left, right) if len(left) > len(right) else (right, left)
+    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def meets(left: frozenset[str], right: frozenset[str]) -> bool:

@@ -284,6 +284,74 @@ REBOUND = {
             return net, opt
         """,
     ),
+    "of a dict that a function returns": (
+        """
+        def build(config):
+            model = torch.nn.Linear(config.width, 2)
+            optimizer = torch.optim.SGD(model.parameters())
+            return {"model": model, "optimizer": optimizer}
+        """,
+        """
+        def main(config):
+            built = build(config)
+            net = built["model"]
+            net = FSDP(net, use_orig_params=True)
+            return net, built["optimizer"]
+        """,
+        """
+        def main(config):
+            built = build(config)
+            net = built["model"]
+            unsharded = list(net.named_parameters())
+            fully_shard(net)
+            rebind_optimizer(built["optimizer"], unsharded, net)
+            return net, built["optimizer"]
+        """,
+    ),
+    "of a dict that a function fills": (
+        """
+        def build(config):
+            out = {}
+            out["model"] = torch.nn.Linear(config.width, 2)
+            out["optimizer"] = torch.optim.SGD(out["model"].parameters())
+            return out
+        """,
+        """
+        def main(config):
+            built = build(config)
+            net = FSDP(built["model"], use_orig_params=True)
+            return net, built["optimizer"]
+        """,
+        """
+        def main(config):
+            built = build(config)
+            unsharded = list(built["model"].named_parameters())
+            net = fully_shard(built["model"])
+            rebind_optimizer(built["optimizer"], unsharded, built["model"])
+            return net, built["optimizer"]
+        """,
+    ),
+    "of a pair that is taken as one thing": (
+        """
+        def build(config):
+            model = torch.nn.Linear(config.width, 2)
+            return model, torch.optim.SGD(model.parameters())
+        """,
+        """
+        def main(config):
+            pair = build(config)
+            net = FSDP(pair[0], use_orig_params=True)
+            return net, pair[1]
+        """,
+        """
+        def main(config):
+            pair = build(config)
+            unsharded = list(pair[0].named_parameters())
+            net = fully_shard(pair[0])
+            rebind_optimizer(pair[1], unsharded, pair[0])
+            return net, pair[1]
+        """,
+    ),
     "in a method of the object that wraps": (
         """
         class Trainer:

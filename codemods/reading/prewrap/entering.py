@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing
-from codemods.reading.places import place, same
+from codemods.reading.places import item, place, same
+from codemods.reading.shapes import is_call_to, only_target
 
 _BASES = 8
 """How many classes, each the base of the one before, are asked for their `__init__`."""
@@ -44,8 +46,11 @@ def entered(ctx: Context, other: cst.Call, model: str) -> Iterator[tuple[Context
             yield where, function, frozenset(own - {""})
 
 
-def _results(target: cst.Assign, model: str) -> Iterator[tuple[int | None, str]]:
-    """Which result of a call the model is, or lies in: 0 of `net, optimizer = build()`, None for the only one."""
+def _results(target: cst.Assign, model: str) -> Iterator[tuple[int | str | None, str]]:
+    """Which result of a call the model is, or lies in: 0 of `net, optimizer = build()`, None for the only one.
+
+    Of `built = build()` it is 'model' for `built['model']`.
+    """
     left = target.targets[0].target
     numbered: list[tuple[int | None, cst.BaseExpression]] = [(None, left)]
     if isinstance(left, (cst.Tuple, cst.List)):
@@ -54,15 +59,17 @@ def _results(target: cst.Assign, model: str) -> Iterator[tuple[int | None, str]]
         found = place(node)
         if found is not None and (model == found or model.startswith(f"{found}.")):
             yield index, model[len(found) :]
+        elif found is not None and index is None and model.startswith(f"{found}["):
+            key, _, rest = model[len(found) + 1 :].partition("]")
+            yield ast.literal_eval(key), rest
 
 
-def _returned(ctx: Context, function: cst.FunctionDef, position: int | None, rest: str) -> Iterator[str]:
+def _returned(ctx: Context, function: cst.FunctionDef, position: int | str | None, rest: str) -> Iterator[str]:
     """What a function calls one of its results, or what lies in it: `net` of `return State(net)` for `.model`."""
     for returned in returned_by(ctx, function):
         value: cst.BaseExpression | None = returned
         if position is not None:
-            several = list(value.elements) if isinstance(value, cst.Tuple) else []
-            value = several[position].value if position < len(several) else None
+            value = next((each for key, each in items_of(ctx, function, returned) if key == position), None)
         found = place(value) if value is not None else None
         if found is not None:
             yield f"{found}{rest}"
@@ -75,6 +82,31 @@ def _returned(ctx: Context, function: cst.FunctionDef, position: int | None, res
                     given = place(argument.value)
                     if name in kept and given is not None:
                         yield given
+
+
+def items_of(
+    ctx: Context, function: cst.FunctionDef, value: cst.BaseExpression
+) -> Iterator[tuple[int | str, cst.BaseExpression]]:
+    """What a tuple, list or dict holds, by number or key, also what a function puts into one of a name."""
+    if isinstance(value, (cst.Tuple, cst.List)):
+        yield from ((index, element.value) for index, element in enumerate(value.elements))
+    elif isinstance(value, cst.Dict):
+        for pair in value.elements:
+            if isinstance(pair, cst.DictElement) and isinstance(pair.key, (cst.SimpleString, cst.Integer)):
+                yield _literal(pair.key), pair.value
+    elif is_call_to(value, "dict"):
+        yield from ((each.keyword.value, each.value) for each in value.args if each.keyword is not None)
+    elif isinstance(value, cst.Name):
+        for node in ctx.inside(function.body):
+            target = only_target(node) if isinstance(node, cst.Assign) else None
+            held = item(target)
+            if isinstance(node, cst.Assign) and held is not None and held.startswith(f"{value.value}["):
+                yield ast.literal_eval(held[len(value.value) + 1 : -1]), node.value
+
+
+def _literal(key: cst.SimpleString | cst.Integer) -> int | str:
+    value = key.evaluated_value
+    return value if isinstance(value, int) else str(value)
 
 
 def returned_by(ctx: Context, function: cst.FunctionDef) -> Iterator[cst.BaseExpression]:

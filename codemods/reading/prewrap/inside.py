@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -11,12 +12,13 @@ from codemods.api import Context
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.places import base, place, reads, writes
+from codemods.reading.places import base, item, place, reads, writes
+from codemods.reading.shapes import only_target
 from codemods.reading.shardings import is_fully_shard
 from codemods.reading.words import last_name
 from codemods.tables.modules import GIVE_IT_BACK
 
-from .entering import entered, object_of, returned_by
+from .entering import entered, items_of, object_of, returned_by
 from .keeping import passes_on
 
 _READS = frozenset(
@@ -59,11 +61,32 @@ def kept_outside(
             stored |= {found for found in writes(node) if found.startswith("self.")}
         elif isinstance(node, cst.Return) and node.value is not None:
             if passes_on(where, node.value, kept, made):
-                return ""
+                return _as_an_item(where, function, node.value, kept, made, call, ctx)
         elif isinstance(node, cst.Yield):
             return ""
     found = object_of(ctx, function, call)
     return f"{found}{min(stored)[4:]}" if stored and found is not None else None
+
+
+def _as_an_item(
+    where: Context,
+    function: cst.FunctionDef,
+    returned: cst.BaseExpression,
+    kept: frozenset[str],
+    made: cst.BaseExpression,
+    call: cst.Call,
+    ctx: Context,
+) -> str:
+    """`built["optimizer"]` for what a function returns in a dict, or in a tuple that the caller takes as one thing."""
+    target = only_target(ctx.parent(call))
+    if not isinstance(target, cst.Name):
+        return ""
+    bound = where.bound(returned) if isinstance(returned, cst.Name) else None
+    values = [returned, *(value for file, value in bound or () if file.path == where.path)]
+    for key, value in (pair for each in values for pair in items_of(where, function, each)):
+        if value is made or place(value) in kept:
+            return f"{target.value}[{json.dumps(key)}]"
+    return ""
 
 
 def _carried(
@@ -122,7 +145,7 @@ def _links_above(ctx: Context, site: cst.Call) -> Iterator[tuple[str, str, bool]
             continue
         if isinstance(node.value, cst.Call) and _wraps(ctx, node.value):
             continue  # what is wrapped already has the parameters that are trained
-        same, others = _same_module(ctx, node.value), sorted(reads(node.value))
+        same, others = _same_module(ctx, node.value) or item(node.value), sorted(reads(node.value))
         for left in filter(None, (place(target.target) for target in node.targets)):
             if same is not None:
                 yield left, same, True

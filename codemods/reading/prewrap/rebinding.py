@@ -13,9 +13,9 @@ from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.reading.enclosing import names_around
 from codemods.reading.layout import statement_start
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.places import bound, meets, place, reads
+from codemods.reading.places import bound, item, meets, place, reads
 from codemods.reading.shapes import parameters
-from codemods.reading.wrapped import calls_above
+from codemods.reading.wrapped import calls_above, wrapped_module
 
 from .keeping import written_by
 from .outward import Early, Step
@@ -122,7 +122,9 @@ def _rebinding(early: Early, optimizer: str, kept: Collection[Path]) -> tuple[cs
     for step, name, may_be_none in reversed(levels):
         line = _line(step, early)
         if line is not None and step.file.path not in kept:
-            return step.site, Rebinding(step.file, line, step.model, name, may_be_none)
+            module = wrapped_module(step.site)
+            model = step.file.code(module) if module is not None and item(module) is not None else step.model
+            return step.site, Rebinding(step.file, line, model, name, may_be_none)
     return None
 
 

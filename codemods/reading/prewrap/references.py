@@ -16,7 +16,7 @@ from codemods.api import Context
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer
-from codemods.reading.places import base, bound, meets, place, reads, same, writes
+from codemods.reading.places import base, bound, item, meets, place, reads, same, writes
 from codemods.reading.prewrap.inside import other_names, parameters_above
 from codemods.reading.shapes import is_attribute
 from codemods.reading.wrapped import calls_above, wrapped_module
@@ -45,6 +45,7 @@ class PrewrapReference:
 def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapReference, ...]:
     """The holders of one model's parameters above a call."""
     parts = dict(other_names(ctx, site, model))
+    parts |= {held: True for held in [item(wrapped_module(site))] if held is not None}
     found: list[PrewrapReference] = [PrewrapReference(value, False) for value in parameters_above(ctx, site, model)]
     is_one_of_several = _is_one_of_several(ctx, site)
     for other in calls_above(ctx, site, model):
@@ -81,12 +82,14 @@ def _holder(ctx: Context, other: cst.Call, model: str, depth: int = _DEPTH) -> I
     if is_constructor(ctx, other):
         return
     made = list(_made_inside(ctx, other, model, depth)) if depth else []
-    owner = base(other.func.value) if isinstance(other.func, cst.Attribute) else None
-    given = [owner, *(place(argument.value) for argument in other.args)]
+    owner = _owner(other.func.value) if isinstance(other.func, cst.Attribute) else None
+    given = [owner, *(item(argument.value) or place(argument.value) for argument in other.args)]
     is_given = any(found is not None and same(found, model) for found in given)
     if not made and not is_given:
         return  # whatever the call makes
-    if is_optimizer(ctx, other) and (not any(holder.name for holder in made) or _is_bound(ctx, other)):
+    if any("[" in holder.name for holder in made):
+        yield from made  # `built = build(config)`, with the optimizer in it
+    elif is_optimizer(ctx, other) and (not any(holder.name for holder in made) or _is_bound(ctx, other)):
         if is_given:
             yield PrewrapReference(other, True)
     elif isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS:
@@ -94,6 +97,10 @@ def _holder(ctx: Context, other: cst.Call, model: str, depth: int = _DEPTH) -> I
             yield from _reader(ctx, other)
     else:
         yield from made
+
+
+def _owner(node: cst.BaseExpression) -> str | None:
+    return item(node) or base(node)
 
 
 def _reader(ctx: Context, parameters: cst.Call) -> Iterator[PrewrapReference]:
@@ -141,7 +148,7 @@ def _made_inside(ctx: Context, other: cst.Call, model: str, depth: int) -> Itera
             if outer is None:
                 continue
             if outer:
-                named = inner.is_optimizer and (bool(inner.name) or _is_bound(where, inner.call))
+                named = inner.is_optimizer and (bool(inner.name) or _is_bound(where, inner.call) or "[" in outer)
                 yield PrewrapReference(other, named, outer, can_move and inner.can_move)
             elif inner.is_optimizer and is_returned(where, function, inner.call, kept):
                 yield PrewrapReference(other, True, "", can_move and inner.can_move)
