@@ -51,7 +51,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import call_given
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import base, bound
-from codemods.reading.shapes import called_on
+from codemods.reading.shapes import called_on, went_over
 from codemods.reading.words import is_name
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import WRAPPER
@@ -193,7 +193,7 @@ def _is_in_model(ctx: Context, module: cst.BaseExpression, depth: int = _DEPTH) 
             break
         head = loop if isinstance(loop, cst.For) else loop.for_in if isinstance(loop, cst.BaseComp) else None
         if head is not None and {name, name.split(".")[0]} & set(bound(head.target)):
-            return _walks_model(ctx, head.iter, depth)
+            return _walks_model(ctx, went_over(head)[1], depth)
     if not isinstance(module, cst.Name) or not depth:
         return False
     given = ctx.passed_to(module, name)

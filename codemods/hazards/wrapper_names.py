@@ -43,7 +43,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.shapes import called_on
+from codemods.reading.shapes import called_on, went_over
 
 CODE = "FM418"
 
@@ -80,11 +80,11 @@ def _is_in_names(ctx: Context, node: cst.SimpleString) -> bool:
     if not isinstance(asked.comparisons[0].operator, (cst.In, cst.NotIn)) or not isinstance(name, cst.Name):
         return False
     loops = [outer for outer in ctx.ancestors(node) if isinstance(outer, (cst.For, cst.BaseSimpleComp))]
-    turns = [loop if isinstance(loop, cst.For) else loop.for_in for loop in loops]
-    return any(_names_of_model(ctx, turn.iter) for turn in turns if _binds_first(turn.target, name.value))
+    turns = [went_over(loop if isinstance(loop, cst.For) else loop.for_in) for loop in loops]
+    return any(_names_of_model(ctx, over) for target, over in turns if _binds_first(target, name.value))
 
 
-def _binds_first(target: cst.BaseAssignTargetExpression, name: str) -> bool:
+def _binds_first(target: cst.BaseExpression, name: str) -> bool:
     first = target.elements[0].value if isinstance(target, cst.Tuple) and target.elements else None
     return isinstance(first, cst.Name) and first.value == name
 

@@ -81,6 +81,22 @@ def indexed_front(node: cst.BaseExpression) -> cst.BaseExpression:
     return node
 
 
+def went_over(loop: cst.For | cst.CompFor) -> tuple[cst.BaseExpression, cst.BaseExpression]:
+    """`m` and `xs` of `for number, m in enumerate(xs)`, of `for m in list(xs)`, and of `for m in xs`."""
+    target: cst.BaseExpression = loop.target
+    over: cst.BaseExpression = loop.iter
+    while is_call_to(over, "enumerate", *_SAME_ELEMENTS) and over.args:
+        if is_call_to(over, "enumerate"):
+            if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
+                break
+            target = target.elements[1].value
+        over = over.args[0].value
+    return target, over
+
+
+_SAME_ELEMENTS = ("iter", "list", "reversed", "set", "sorted", "tqdm", "tuple")
+
+
 def class_test(test: cst.CSTNode | None, ctx: Context) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
     """`model` and `FSDP` of `isinstance(model, FSDP)`."""
     if not isinstance(test, cst.Call) or ctx.code(test.func) != "isinstance" or len(test.args) != 2:

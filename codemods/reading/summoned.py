@@ -34,6 +34,7 @@ _RESETS = ("reset_parameters", "normal_", "uniform_")
 _DEPTH = 3
 """How many functions are followed that call each other."""
 _WALKS = frozenset({"buffers", "children", "modules", "named_buffers", "named_children", "named_modules"})
+_MODULE = "module"
 _CHOICES = (cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.Try, cst.FunctionDef, cst.Lambda, cst.ExceptHandler)
 _SAME_THERE = frozenset({"data", "detach", "clone", "float"})
 """What gives the same on any device."""
@@ -131,7 +132,7 @@ def _summons_to_look(call: cst.BaseExpression, block: cst.With, ctx: Context) ->
     """Whole parameters in their own precision, on every rank, or for what the first one alone does in the block."""
     call = cst.ensure_type(call, cst.Call)
     given = _given(call)
-    is_named = len(given) == len(call.args) - 1 and call.args[0].keyword is None
+    is_named = len(given) == len(call.args) - 1 and gives_model_first(call)
     if not is_named or not isinstance(call.args[0].value, (cst.Name, cst.Attribute)) or "with_grads" in given:
         return False
     if "rank0_only" not in given or is_usual("rank0_only", given["rank0_only"], ctx):
@@ -197,7 +198,7 @@ def _summons_as_always(
 
     `is_whole` says that parameters are named one by one: those of other units than the root need not be whole.
     """
-    if not isinstance(call, cst.Call) or not summons(call, ctx) or call.args[0].keyword is not None:
+    if not isinstance(call, cst.Call) or not summons(call, ctx) or not gives_model_first(call):
         return False
     given = _given(call)
     count = len(given)
@@ -214,8 +215,15 @@ def _summons_as_always(
     )
 
 
+def gives_model_first(call: cst.Call) -> bool:
+    """`summon_full_params(model, …)`, and `summon_full_params(module=model, …)`."""
+    first = next(iter(call.args), None)
+    return first is not None and not first.star and (first.keyword is None or first.keyword.value == _MODULE)
+
+
 def _given(call: cst.Call) -> dict[str, cst.BaseExpression]:
-    return {each.keyword.value: each.value for each in call.args if each.keyword is not None}
+    named = {each.keyword.value: each.value for each in call.args if each.keyword is not None}
+    return {name: value for name, value in named.items() if name != _MODULE}
 
 
 def _takes_writes(call: cst.BaseExpression, ctx: Context) -> bool:

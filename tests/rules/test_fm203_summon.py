@@ -122,6 +122,13 @@ def test_what_is_read_is_gathered_there(before: str, after: str, options: str) -
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+def test_the_model_by_its_name() -> None:
+    result = rewrite(
+        HEAD + "    with FSDP.summon_full_params(module=model, writeback=False):\n        return model.weight\n"
+    )
+    assert result.text.endswith("    return model.weight.full_tensor()\n")
+
+
 def test_two_models_of_one_block() -> None:
     text = HEAD_OF_TORCH + "    other = FSDP(x)\n"
     text += "    with FSDP.summon_full_params(model), FSDP.summon_full_params(other):\n"

@@ -39,6 +39,16 @@ def test_this_ranks_piece_is_broadcast(arguments: str) -> None:
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
+def test_a_broadcast_by_names_in_a_numbered_loop() -> None:
+    text = (
+        program()
+        .replace("in members.items()", "in enumerate(members.items())")
+        .replace("for name, v", "for i, (name, v)")
+    )
+    result = rewrite(text.replace("dist.broadcast(v,", "dist.broadcast(tensor=v,"))
+    assert "dist.broadcast(tensor=v.detach().to_local(), src=0, group=group)" in result.text
+
+
 @pytest.mark.parametrize("model", ["FSDP(net) if flag else net", "FSDP(net, ignored_modules=[net.head])"])
 def test_what_may_be_plain_is_asked(model: str) -> None:
     result = rewrite(program(model))

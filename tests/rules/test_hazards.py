@@ -457,9 +457,9 @@ WRONG = {
         """
         def main(net, Block):
             model = FSDP(net)
-            for name, module in model.named_modules():
+            for number, (name, module) in enumerate(model.named_modules()):
                 if type(module) is Block:
-                    print(name)
+                    print(number, name)
         """,
     ),
     "name of the wrapper": (
@@ -579,7 +579,7 @@ WRONG = {
         """
         def trained(net, state):
             model = FSDP(net)
-            for name, _ in model.named_modules():
+            for name, _ in list(model.named_modules()):
                 if "fsdp" not in name:
                     state.remove(name)
         """,

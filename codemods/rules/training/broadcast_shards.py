@@ -54,6 +54,7 @@ from codemods.api import Context, Edit, Fix, Import, ModelKind, Rule, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.process_groups import is_default
+from codemods.reading.shapes import went_over
 
 CODE = "FM215"
 
@@ -86,8 +87,9 @@ def broadcast_shard(call: cst.Call, ctx: Context) -> cst.Name | None:
         return None
     groups = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "group"]
     groups += [a.value for a in call.args[_GROUP : _GROUP + 1] if a.keyword is None]
-    value = call.args[0].value
-    if len(groups) != 1 or is_default(ctx, groups[0]) or call.args[0].keyword is not None:
+    value, keyword = call.args[0].value, call.args[0].keyword
+    is_tensor = keyword is None or keyword.value == "tensor"
+    if len(groups) != 1 or is_default(ctx, groups[0]) or not is_tensor:
         return None
     return value if isinstance(value, cst.Name) and model_of_shard(value, ctx) is not None else None
 
@@ -111,8 +113,8 @@ def model_of_shard(value: cst.Name, ctx: Context) -> cst.BaseExpression | None:
 
 def _iterated(name: cst.Name, ctx: Context) -> list[cst.BaseExpression]:
     """What the loops around a name go over whose variable it is."""
-    loops = (node for node in ctx.ancestors(name) if isinstance(node, cst.For))
-    return [loop.iter for loop in loops if name.value in {n.value for n in _names(loop.target, ctx)}]
+    turns = (went_over(node) for node in ctx.ancestors(name) if isinstance(node, cst.For))
+    return [over for target, over in turns if name.value in {n.value for n in _names(target, ctx)}]
 
 
 def _names(target: cst.CSTNode, ctx: Context) -> list[cst.Name]:

@@ -88,7 +88,7 @@ from codemods.reading.flat_parameters import constructor_calls, makes_flat_param
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
-from codemods.reading.summoned import Body, body_of, is_looked_into, is_usual
+from codemods.reading.summoned import Body, body_of, gives_model_first, is_looked_into, is_usual
 from codemods.reading.summoned_losses import are_added_up, read_for_loss
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
@@ -163,7 +163,7 @@ def _lost_gradient(call: cst.Call, name: Reference, ctx: Context) -> Fix | None:
     read = [each for block in _blocks(call, ctx) for each in read_for_loss(block, ctx)]
     if not read:
         return None
-    model = call.args[0].value if call.args and call.args[0].keyword is None else None
+    model = call.args[0].value if gives_model_first(call) else None
     made = constructor_calls(model, ctx) if model is not None else []
     if made and all(makes_flat_parameters(where, each) for where, each in made) and are_added_up(read, ctx):
         return Fix(findings=[finding(CODE, Level.REVIEW, ctx, name, _NO_GRADIENT, _GIVE_GRADIENT)])
@@ -268,7 +268,7 @@ def _only_runs(call: cst.Call, ctx: Context) -> bool:
     The root's own parameters are whole there, and in the precision of its forward, as in any forward; other units
     gather theirs in it, whether they were summoned too or not.
     """
-    if not call.args or call.args[0].keyword is not None:
+    if not gives_model_first(call):
         return False
     given = {argument.keyword.value: ctx.code(argument.value) for argument in call.args[1:] if argument.keyword}
     model = call.args[0].value
