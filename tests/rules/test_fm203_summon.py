@@ -123,10 +123,9 @@ def test_what_is_read_is_gathered_there(before: str, after: str, options: str) -
 
 
 def test_the_model_by_its_name() -> None:
-    result = rewrite(
-        HEAD + "    with FSDP.summon_full_params(module=model, writeback=False):\n        return model.weight\n"
-    )
-    assert result.text.endswith("    return model.weight.full_tensor()\n")
+    block = "    with FSDP.summon_full_params(module=model, writeback=False):\n        return model.state_dict()\n"
+    wanted = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
+    assert rewrite(HEAD + block).text.endswith(f"    return {wanted}\n")
 
 
 def test_two_models_of_one_block() -> None:
