@@ -297,7 +297,8 @@ def main(net):
 """
 OF_STEP = [
     ("FM404", "if p.grad.ndim == 2:\n                    p.grad.t()"),
-    ("FM404", "if len(p.shape) > 1:\n                    p.t()"),
+    ("FM404", "g = p.grad\n                if len(list(g.size())) > 1:\n                    p.t()"),
+    ("FM404", "has = lambda x: x.dim() > 1\n                g = p.grad\n                has(g)"),
     ("FM420", "p.add_(p.grad, alpha=float(p.norm() / p.grad.norm()))"),
     ("FM421", "p.data[0] = 0"),
     ("FM427", 'state["m"] = torch.zeros(p.shape)'),
