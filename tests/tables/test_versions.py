@@ -135,6 +135,11 @@ CHOOSING = code(
             "return self.loss(x, image)\n\n"
             "    def loss(self, x, kind=None):\n        x = x if kind is None else self.image(x)",
         ),
+        (
+            "nn.Parameter(torch.zeros(4))",
+            "if image is None:\n            image = self.first(2)\n        return x + image\n\n"
+            "    def first(self, rows):\n        return self.image.expand(rows, -1)",
+        ),
     ],
 )
 def test_layer_that_some_batches_use(layer: str, use: str) -> None:

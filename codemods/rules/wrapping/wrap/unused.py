@@ -83,15 +83,26 @@ def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
     init = methods.pop("__init__", None)
     if "forward" not in methods or init is None:
         return False
-    for layer in _layers(ctx, init):
+    return any(_is_reached_by_choice(layer, methods, ctx) for layer in _layers(ctx, init))
+
+
+def _is_reached_by_choice(layer: str, methods: dict[str, cst.FunctionDef], ctx: Context) -> bool:
+    """Whether one method alone runs a layer, for some of what it is given, or another one calls that method so."""
+    seen = {"forward"}
+    while True:
         found = {
             name: [node for node in ctx.inside(method.body) if isinstance(node, cst.Attribute) and place(node) == layer]
             for name, method in methods.items()
         }
         using = [name for name, uses in found.items() if uses]
-        if len(using) == 1 and _is_chosen_in(methods[using[0]], found[using[0]], ctx):
+        if len(using) != 1:
+            return False
+        if _is_chosen_in(methods[using[0]], found[using[0]], ctx):
             return True
-    return False
+        if using[0] in seen:
+            return False
+        seen.add(using[0])
+        layer = f"self.{using[0]}"
 
 
 def _is_chosen_in(method: cst.FunctionDef, uses: list[cst.Attribute], ctx: Context) -> bool:
