@@ -65,6 +65,41 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
     )
 
 
+def ran_in_callers(node: cst.CSTNode, model: str, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether the callers of the function around a place are seen to evaluate a wrapped model before they call it.
+
+    The model by its name there, `trainer.model` where the method reads `self.model`, or any that is seen to be one.
+    """
+    for where, call in ctx.callers(node):
+        name = _name_there(model, call, where)
+        for before in (_straight(call, where), *_last_turns(call, where)):
+            if any(_evaluates_some(other, name, where) for other in before[_last(before, _trains, where) + 1 :]):
+                return True
+        if depth and ran_in_callers(call, name, where, depth - 1):
+            return True
+    return False
+
+
+def _name_there(model: str, call: cst.Call, ctx: Context) -> str:
+    _, dot, rest = model.partition(".")
+    return f"{ctx.code(call.func.value)}.{rest}" if dot and isinstance(call.func, cst.Attribute) else model
+
+
+def _trains(call: cst.Call, ctx: Context) -> bool:
+    """Whether a call goes backward, or reshards, itself or in the function that it runs."""
+    if _is_backward(call, ctx) or _is_reshard(call, ctx):
+        return True
+    return any("backward" in where.code(function.body) for where, function in ctx.runs(call))
+
+
+def _evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
+    given = [argument.value for argument in call.args]
+    names = [model, *(ctx.code(each) for each in given if ModelKind.FSDP in ctx.kinds(each))]
+    if any(_evaluates(call, name, ctx) for name in names):
+        return True
+    return model_of_forward(call, ctx) is not None and is_without_grad(ctx.ancestors(call), ctx)
+
+
 def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the model's own backward, or a reshard, is seen before this call, and no evaluation of it in between."""
     above, name = _straight(call, ctx), ctx.code(model)

@@ -409,3 +409,46 @@ class Trainer:
 
 def test_an_optimizer_that_a_loop_steps_is_no_average() -> None:
     assert "reshard" not in rewrite(STEPPED_IN_A_LOOP).text
+
+
+APART = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net)
+
+    def start(self):
+        {taken}
+
+    @torch.no_grad()
+    def evaluate(self, xs):
+        return self.model(xs)
+
+    def train(self, xs):
+        for stage in range(3):
+            {first}
+            self.model(xs).sum().backward()
+            {last}
+"""
+TAKEN = [
+    "return torch.optim.SGD(self.model.parameters())",
+    "return torch.optim.SGD(self.model.head.parameters())",
+    "for m in self.model.modules():\n            torch.optim.SGD([p for p in m.parameters(recurse=False)])",
+    "for p in self.model.parameters():\n            p.requires_grad = False",
+    "self.model.requires_grad_(False)",
+    "self.model.get_submodule('head').requires_grad_(True)\n        self.model.tail.requires_grad_(True)",
+]
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_parameters_that_a_function_takes_or_freezes_behind_its_callers_evaluation(taken: str) -> None:
+    """What is set on the copies (`requires_grad`), and an optimizer that is made of them, changed nothing."""
+    text = rewrite(APART.format(taken=taken, first="self.start()", last="self.evaluate(xs)")).text
+    assert f"    def start(self):\n        self.model.reshard()\n        {taken}\n" in text
+    first = rewrite(APART.format(taken=taken, first="pass", last="self.evaluate(xs)\n        self.start()")).text
+    assert ".reshard()" in first
+    for around in (("self.start()", "pass"), ("self.evaluate(xs)", "self.start()")):
+        assert ".reshard()" not in rewrite(APART.format(taken=taken, first=around[0], last=around[1])).text
