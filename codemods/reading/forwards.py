@@ -65,6 +65,11 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
     )
 
 
+def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the model, or the caller's, is seen to be evaluated before this call, and no backward follows."""
+    return reads_after_forward(call, model, ctx) or ran_in_callers(call, ctx.code(model), ctx)
+
+
 def ran_in_callers(node: cst.CSTNode, model: str, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether the callers of the function around a place are seen to evaluate a wrapped model before they call it.
 

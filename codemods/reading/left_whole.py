@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing, is_inside
-from codemods.reading.forwards import ran_in_callers, reads_after_forward, runs
+from codemods.reading.forwards import holds_copies, runs
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import is_optimizer
@@ -27,7 +27,7 @@ def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpressio
     if not ctx.mentions("no_grad", "inference_mode"):
         return None
     model = _taken(call, ctx)
-    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not _is_evaluated(call, model, ctx):
+    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not holds_copies(call, model, ctx):
         return None
     return None if _is_second(call, model, ctx) else (model, _place(call, model, ctx))
 
@@ -68,10 +68,6 @@ def is_for_optimizer(call: cst.Call, ctx: Context) -> bool:
     given = [call, *(ctx.uses(holder) if holder is not None else ())]
     calls = (outer for each in given for outer in ctx.ancestors(each) if isinstance(outer, cst.Call))
     return any(is_optimizer(ctx, outer) for outer in calls)
-
-
-def _is_evaluated(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
-    return reads_after_forward(call, model, ctx) or ran_in_callers(call, ctx.code(model), ctx)
 
 
 def _freezes(call: cst.Call, ctx: Context) -> bool:
