@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.places import bound
 from codemods.reading.program import sets_attribute
 from codemods.reading.shapes import parameter_names
-from codemods.reading.words import last_name, words
+from codemods.reading.words import is_name, last_name, words
 
 # Methods of a model that do not run it.
 QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
@@ -124,6 +125,8 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
         return is_run and not trains_before(call, model, ctx)
     if not isinstance(model, cst.Name):
         return False  # it was made right there
+    if _is_of_a_list_that_runs(model, ctx):
+        return True
     scope = ctx.scope(call)
     elsewhere = [use for use in ctx.uses(model) if ctx.scope(use) is not scope]
     if any(_is_whole(before, model, ctx) for before in (_straight(call, ctx), *_last_turns(call, ctx))):
@@ -137,6 +140,29 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
         return False
     passed = ctx.passed_to(call, model.value)
     return not passed or not depth or any(may_be_left_whole(at, given, where, depth - 1) for where, at, given in passed)
+
+
+def _is_of_a_list_that_runs(model: cst.Name, ctx: Context) -> bool:
+    """`target` of `for net, target in zip(self.nets, self.targets)`, where another loop over `self.targets` runs them.
+
+    By a name of its own: the same is found where it is called.
+    """
+    lists = {ctx.code(each) for outer in ctx.ancestors(model) for each in _gone_over(outer, model.value)}
+    loops: list[cst.For | cst.CompFor] = [*ctx.nodes(cst.For), *ctx.nodes(cst.CompFor)]
+    for loop in loops:
+        if ctx.code(loop.iter) in lists and isinstance(loop.target, cst.Name):
+            around = loop if isinstance(loop, cst.For) else ctx.parent(loop)
+            named = [node for node in ctx.inside(around or loop) if is_name(node, loop.target.value)]
+            if any(isinstance(holder := ctx.parent(each), cst.Call) and holder.func is each for each in named):
+                return True
+    return False
+
+
+def _gone_over(loop: cst.CSTNode, name: str) -> Iterator[cst.BaseExpression]:
+    """The lists that a loop goes over side by side, if it binds a name so."""
+    if isinstance(loop, cst.For) and isinstance(loop.target, cst.Tuple) and isinstance(loop.iter, cst.Call):
+        if name in bound(loop.target):
+            yield from (argument.value for argument in loop.iter.args)
 
 
 def _is_parameter(name: cst.Name, function: cst.FunctionDef) -> bool:

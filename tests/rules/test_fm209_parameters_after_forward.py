@@ -452,3 +452,18 @@ def test_parameters_that_a_function_takes_or_freezes_behind_its_callers_evaluati
     assert ".reshard()" in first
     for around in (("self.start()", "pass"), ("self.evaluate(xs)", "self.start()")):
         assert ".reshard()" not in rewrite(APART.format(taken=taken, first=around[0], last=around[1])).text
+
+
+def test_average_of_one_of_several_models() -> None:
+    pairs = "for net, target in zip(nets, targets):\n        for p, q in zip(net.parameters(), target.parameters()):"
+    text = (
+        HEAD
+        + "    nets, targets = [model], [FSDP(x) for x in xs]\n    {}\n    "
+        + pairs
+        + "\n            q.lerp_(p, 0.1)\n"
+    )
+    assert (
+        "reshard_all(target)"
+        in rewrite(text.format("with torch.no_grad():\n        y = [t(xs) for t in targets]")).text
+    )
+    assert "reshard" not in rewrite(text.format("y = [t.no_grad for t in targets]")).text

@@ -93,7 +93,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     elif loop is not None and _is_written(loop, call, ctx):
         level = Level.REVIEW
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
-        hint = "compare the losses of its evaluations with those of new runs only"
+        hint = "compare its evaluations, and what trains on their values, with those of new runs only"
     return Fix([insertion(ctx, call, lines)], [finding(CODE, level, ctx, call, message, hint)], imports)
 
 
