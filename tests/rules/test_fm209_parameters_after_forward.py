@@ -454,16 +454,24 @@ def test_parameters_that_a_function_takes_or_freezes_behind_its_callers_evaluati
         assert ".reshard()" not in rewrite(APART.format(taken=taken, first=around[0], last=around[1])).text
 
 
-def test_average_of_one_of_several_models() -> None:
-    pairs = "for net, target in zip(nets, targets):\n        for p, q in zip(net.parameters(), target.parameters()):"
-    text = (
-        HEAD
-        + "    nets, targets = [model], [FSDP(x) for x in xs]\n    {}\n    "
-        + pairs
-        + "\n            q.lerp_(p, 0.1)\n"
-    )
-    assert (
-        "reshard_all(target)"
-        in rewrite(text.format("with torch.no_grad():\n        y = [t(xs) for t in targets]")).text
-    )
-    assert "reshard" not in rewrite(text.format("y = [t.no_grad for t in targets]")).text
+SEVERAL = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Critics:
+    def __init__(self, nets):
+        self.nets, self.targets = [FSDP(net) for net in nets], [FSDP(net) for net in nets]
+
+    def step(self, x):
+        with torch.no_grad():
+            y = [{0} for t in self.targets]
+        for net, target in zip(self.nets, self.targets):
+            for p, q in zip(net.parameters(), target.parameters()):
+                q.lerp_(p, 0.1)
+"""
+
+
+@pytest.mark.parametrize(("used", "is_whole"), [("t(x)", True), ("t.training", False)])
+def test_average_of_one_of_several_models(used: str, is_whole: bool) -> None:
+    assert ("reshard_all(target)" in rewrite(SEVERAL.format(used)).text) == is_whole
