@@ -66,22 +66,26 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
     )
 
 
-def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether the model, or the caller's, is seen to be evaluated before this call, and no backward follows."""
-    return reads_after_forward(call, model, ctx) or ran_in_callers(call, ctx.code(model), ctx)
+def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
+    """Whether the model, or the caller's, is seen to run before this call, and no backward follows."""
+    seen = reads_after_forward(call, model, ctx, trained)
+    return seen or _ran_in_callers(call, ctx.code(model), ctx, _runs_some if trained else _evaluates_some)
 
 
-def ran_in_callers(node: cst.CSTNode, model: str, ctx: Context, depth: int = _DEPTH) -> bool:
-    """Whether the callers of the function around a place are seen to evaluate a wrapped model before they call it.
+def _ran_in_callers(
+    node: cst.CSTNode, model: str, ctx: Context, is_run: Callable[..., bool], depth: int = _DEPTH
+) -> bool:
+    """Whether the callers of the function around a place are seen to run a wrapped model before they call it.
 
     The model by its name there, `trainer.model` where the method reads `self.model`, or any that is seen to be one.
     """
     for where, call in ctx.callers(node):
         name = _name_there(model, call, where)
-        for before in (_straight(call, where), *_last_turns(call, where)):
-            if any(_evaluates_some(other, name, where) for other in before[_last(before, _trains, where) + 1 :]):
+        turns = ([call, *turn] for turn in _last_turns(call, where))  # `for each in callbacks: each.run(self)`
+        for before in (_straight(call, where), *turns):
+            if any(is_run(other, name, where) for other in before[_last(before, _trains, where) + 1 :]):
                 return True
-        if depth and ran_in_callers(call, name, where, depth - 1):
+        if depth and _ran_in_callers(call, name, where, is_run, depth - 1):
             return True
     return False
 
@@ -101,8 +105,17 @@ def _trains(call: cst.Call, ctx: Context) -> bool:
 def _evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
     given = [argument.value for argument in call.args]
     names = [model, *(ctx.code(each) for each in given if ModelKind.FSDP in ctx.kinds(each))]
-    if any(_evaluates(call, name, ctx) for name in names):
+    if any(_evaluates(call, name, ctx) for name in names) or _is_evaluation(call, ctx):
         return True
+    inside = [(where, each) for where, function in ctx.runs(call) for each in where.calls(function)]
+    return any(_is_evaluation(each, where) for where, each in inside)
+
+
+def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:
+    return model_of_forward(call, ctx) is not None or _evaluates_some(call, model, ctx)
+
+
+def _is_evaluation(call: cst.Call, ctx: Context) -> bool:
     return model_of_forward(call, ctx) is not None and is_without_grad(ctx.ancestors(call), ctx)
 
 

@@ -475,3 +475,35 @@ class Critics:
 @pytest.mark.parametrize(("used", "is_whole"), [("t(x)", True), ("t.training", False)])
 def test_average_of_one_of_several_models(used: str, is_whole: bool) -> None:
     assert ("reshard_all(target)" in rewrite(SEVERAL.format(used)).text) == is_whole
+
+
+CALLBACKS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Validate:
+    def run(self, t):
+        with torch.no_grad():
+            t.model(1)
+
+
+class Freeze:
+    def run(self, t):
+        for n, p in t.model.named_parameters():
+            p.requires_grad = "head" in n
+
+
+class Trainer:
+    def __init__(self, net, xs):
+        self.model, self.callbacks = FSDP(net), [{}]
+        for x in xs:
+            self.model(x).sum().backward()
+            for each in self.callbacks:
+                each.run(self)
+"""
+
+
+@pytest.mark.parametrize(("first", "is_whole"), [("Validate(), ", True), ("", False)])
+def test_what_freezes_between_callbacks_that_evaluate(first: str, is_whole: bool) -> None:
+    assert ("reshard_all(t.model)" in rewrite(CALLBACKS.format(f"{first}Freeze()")).text) == is_whole

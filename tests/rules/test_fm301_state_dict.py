@@ -1399,9 +1399,9 @@ def main(xs, best):
 """
 
 
-def test_restored_behind_an_evaluation_of_the_caller() -> None:
+def test_restored_behind_a_forward_of_the_caller() -> None:
     """A forward without a backward leaves the root whole, and torch would load into the copies, and raise."""
-    text = rewrite(BEST.format(layer="nn.ReLU()", between="with torch.no_grad():\n        model(xs)")).text
+    text = rewrite(BEST.format(layer="nn.ReLU()", between="loss = model(xs)")).text
     assert "        model.reshard()\n        set_model_state_dict(model, dict(self.state), " in text
     assert ".reshard()" not in rewrite(BEST.format(layer="nn.ReLU()", between="pass")).text
 

@@ -438,7 +438,7 @@ def _behind_evaluation(fix: Fix, found: StateCall, ctx: PlannedContext) -> Fix:
     """A forward without a backward leaves the root whole, and torch would load into those copies, and raise."""
     if not isinstance(found.model, (cst.Name, cst.Attribute)) or may_be_plain(ctx, found.model):
         return fix
-    if not holds_copies(found.call, found.model, ctx):
+    if not holds_copies(found.call, found.model, ctx, trained=True):
         return fix
     lines, imports = reshards(ctx, [found.model], found.call)
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])

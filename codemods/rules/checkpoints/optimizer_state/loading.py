@@ -69,7 +69,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         result = f"{ctx.quote(seen.result)} = {ctx.quote(seen.optimizer)}.state_dict()"
         written += line_below(ctx, call, result)
     edits.append(Edit(*ctx.bare_span(seen.replaced), written))
-    if holds_copies(call, model, ctx):
+    if holds_copies(call, model, ctx, trained=True):
         lines, needed = reshards(ctx, [model], call)
         imports += needed
         edits += [line_above(ctx, call, line) for line in lines]

@@ -152,7 +152,7 @@ def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Pl
     if copies:
         end = ctx.span(load.state)[1]
         written.edits.append(Edit(end, end, ")"))
-    if is_full and holds_copies(node, chosen.model, ctx) and not may_be_plain(ctx, chosen.model):
+    if is_full and holds_copies(node, chosen.model, ctx, trained=True) and not may_be_plain(ctx, chosen.model):
         lines, imports = reshards(ctx, [chosen.model], node)  # torch would load into the copies, and raise
         written.edits += [line_above(ctx, node, line) for line in lines]
         written.imports.update(imports)
