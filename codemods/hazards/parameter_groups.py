@@ -94,10 +94,17 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE.format(test=ctx.code(call.func)), _HINT)
     for reading in stepped(ctx):
         asked_here = list(_questions(reading.body, ctx)) if isinstance(reading.body, Loop) else []
-        tests = [next((n for n in ctx.ancestors(a) if isinstance(n, cst.Comparison)), a) for a in asked_here]
+        tests = [each for asked in asked_here for each in _tests(asked, ctx)]
         about = next((each for each in tests if _speaks_of_sharded(each, ctx)), None)
         if about is not None:
             yield finding(CODE, Level.REVIEW, ctx, about, _STEPPED.format(test=ctx.code(about)), _HINT_OF_STEP)
+
+
+def _tests(asked: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:
+    """The comparison that asks, or the call of the function that does: a number of dimensions alone decides nothing."""
+    compared = next((outer for outer in ctx.ancestors(asked) if isinstance(outer, cst.Comparison)), None)
+    if compared is not None or not asks_dimensions(asked, ctx):
+        yield compared or asked
 
 
 def _speaks_of_sharded(test: cst.CSTNode, ctx: Context) -> bool:

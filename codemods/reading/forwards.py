@@ -80,6 +80,8 @@ def _ran_in_callers(
     The model by its name there, `trainer.model` where the method reads `self.model`, or any that is seen to be one.
     """
     for where, call in ctx.callers(node):
+        if _is_quiet(call, where):
+            continue
         name = _name_there(model, call, where)
         turns = ([call, *turn] for turn in _last_turns(call, where))  # `for each in callbacks: each.run(self)`
         for before in (_straight(call, where), *turns):
@@ -88,6 +90,12 @@ def _ran_in_callers(
         if depth and _ran_in_callers(call, name, where, is_run, depth - 1):
             return True
     return False
+
+
+def _is_quiet(call: cst.Call, ctx: Context) -> bool:
+    """`model.train()`, which is no call of the trainer's method of that name."""
+    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in QUIET
+    return is_method and isinstance(call.func, cst.Attribute) and ModelKind.FSDP in ctx.kinds(call.func.value)
 
 
 def _name_there(model: str, call: cst.Call, ctx: Context) -> str:
@@ -103,12 +111,16 @@ def _trains(call: cst.Call, ctx: Context) -> bool:
 
 
 def _evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
-    given = [argument.value for argument in call.args]
-    names = [model, *(ctx.code(each) for each in given if ModelKind.FSDP in ctx.kinds(each))]
-    if any(_evaluates(call, name, ctx) for name in names) or _is_evaluation(call, ctx):
+    """Whether a call, or what the function of the program that it runs calls, is a forward without gradients.
+
+    Of a function that is not seen, its name says so.
+    """
+    runs = ctx.runs(call)
+    if _is_evaluation(call, ctx) or any(_is_evaluation(each, where) for where, f in runs for each in where.calls(f)):
         return True
-    inside = [(where, each) for where, function in ctx.runs(call) for each in where.calls(function)]
-    return any(_is_evaluation(each, where) for where, each in inside)
+    names = [model, *(ctx.code(each.value) for each in call.args if ModelKind.FSDP in ctx.kinds(each.value))]
+    is_given = any(ctx.code(each.value) in names for each in call.args)
+    return is_given and not runs and _RUNS.search(last_name(call.func) or "") is not None
 
 
 def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:

@@ -73,10 +73,14 @@ def is_for_optimizer(call: cst.Call, ctx: Context) -> bool:
 def _freezes(call: cst.Call, ctx: Context) -> bool:
     """`for p in model.parameters(): p.requires_grad = False`."""
     loop = next(_loops(call, ctx), None)
-    return loop is not None and any(
-        isinstance(node, cst.Attribute) and node.attr.value in {FREEZE, "requires_grad"}
-        for node in ctx.inside(loop.body)
-    )
+    return loop is not None and any(_sets_flag(node, ctx) for node in ctx.inside(loop.body))
+
+
+def _sets_flag(node: cst.CSTNode, ctx: Context) -> bool:
+    if not isinstance(node, cst.Attribute):
+        return False
+    is_set = node.attr.value == "requires_grad" and isinstance(ctx.parent(node), cst.AssignTarget)
+    return is_set or node.attr.value == FREEZE
 
 
 def _is_second(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
