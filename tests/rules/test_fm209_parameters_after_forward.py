@@ -507,3 +507,11 @@ class Trainer:
 @pytest.mark.parametrize(("first", "is_whole"), [("Validate(), ", True), ("", False)])
 def test_what_freezes_between_callbacks_that_evaluate(first: str, is_whole: bool) -> None:
     assert ("reshard_all(t.model)" in rewrite(CALLBACKS.format(f"{first}Freeze()")).text) == is_whole
+
+
+def test_writes_of_a_function_that_is_given_the_parameters() -> None:
+    """FSDP1 went on with stale weights of its root in the next forward."""
+    text = "    with torch.no_grad():\n        model(xs)\n    put(model.parameters(), xs)\n\n\n"
+    text += "def put(params, kept):\n    for k, p in zip(kept, params):\n        {}.data.copy_(1)\n"
+    for written, level in (("p", Level.MANUAL), ("k", Level.REWRITTEN)):
+        assert [f.level for f in rewrite(HEAD + text.format(written)).findings if f.rule == "FM209"] == [level]

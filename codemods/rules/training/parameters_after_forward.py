@@ -61,12 +61,14 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import call_given, is_inside, named, upward
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.left_whole import FREEZE, is_for_optimizer, taken_after_forward
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
 from codemods.reading.resharding import reshards
+from codemods.reading.shapes import parameter_names
 from codemods.reading.unsynced import follows_step, is_backward
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.names import SUMMON
@@ -86,7 +88,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     message = f"`{lines[0]}` in front: {_COPIES}"
     level, hint = Level.REWRITTEN, ""
     loop = _loop_over(call, ctx)
-    if loop is not None and _writes(loop, ctx) and reads_after_forward(call, call.func.value, ctx):
+    written = (loop is not None and _writes(loop, ctx)) or _is_written_elsewhere(call, ctx)
+    if written and reads_after_forward(call, call.func.value, ctx):
         level = Level.MANUAL
         message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
         hint = "write in front of that forward, where both train alike"
@@ -214,11 +217,31 @@ def _is_of_gradient(owner: cst.BaseExpression) -> bool:
     return False
 
 
+def _is_written_elsewhere(call: cst.Call, ctx: Context) -> bool:
+    """Whether the function of the program that is given the parameters writes to them: `average.restore(params)`."""
+    taker = call_given(call, ctx)
+    if taker is None:
+        return False
+    for where, function in ctx.runs(taker):
+        given = by_parameter(taker.args, [name for name in parameter_names(function) if name != "self"]) or {}
+        names = [name for name, argument in given.items() if argument.value is call]
+        for loop in (node for node in where.inside(function.body) if isinstance(node, cst.For)):
+            over = (node for node in where.inside(loop.iter) if isinstance(node, cst.Name) and node.value in names)
+            if any(_is_written_as(re.escape(where.code(parameter_of(each, loop))), loop, where) for each in over):
+                return True
+    return False
+
+
 def _is_written(loop: cst.For, call: cst.Call, ctx: Context) -> bool:
     """Whether the loop writes to the parameters of this very call, and not to those beside them."""
     variable = variable_of(call, ctx)
     is_looked_up = variable and not any(is_name(node, variable) for node in ctx.inside(loop.iter))
-    name = rf"{variable}\[[^\]]*\]" if is_looked_up else re.escape(ctx.code(parameter_of(call, loop)))
+    if is_looked_up:
+        return _is_written_as(rf"{variable}\[[^\]]*\]", loop, ctx)
+    return _is_written_as(re.escape(ctx.code(parameter_of(call, loop))), loop, ctx)
+
+
+def _is_written_as(name: str, loop: cst.For, ctx: Context) -> bool:
     written = rf"(?<![\w.]){name}(\.data)?(\.(?!requires_grad_)[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
     return re.search(written, ctx.code(loop.body)) is not None
 
