@@ -37,6 +37,9 @@ _KEEPS |= {"apply", "checkpointing", "compile", "freeze", "init", "initialize", 
 _KEEPS |= {"fsdp", "ddp", "shard", "parallelize", "wrap", "optimizer", "optim", "isinstance", "hasattr", "id"}
 """Words of functions that take a model and do not run it."""
 _TRAINS = frozenset({"loss", "losses", "train", "training", "forward", "step"})
+_EVALUATES = frozenset({"eval", "evaluate", "evaluation", "valid", "validate", "validation", "test"})
+_EVALUATES |= {"generate", "sample", "infer", "inference", "predict"}
+"""Words of functions that are not seen, and run the model that they are given."""
 _DEPTH = 3
 """Callers that are followed up from where a model is a parameter."""
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
@@ -120,7 +123,7 @@ def _evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
         return True
     names = [model, *(ctx.code(each.value) for each in call.args if ModelKind.FSDP in ctx.kinds(each.value))]
     is_given = any(ctx.code(each.value) in names for each in call.args)
-    return is_given and not runs and _RUNS.search(last_name(call.func) or "") is not None
+    return is_given and not runs and bool(words(last_name(call.func)) & _EVALUATES)
 
 
 def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:
