@@ -49,6 +49,7 @@ FINE = [
     "return x.cat([torch.zeros(p.size(0)) for p in model.parameters()])",
     "for p in model.parameters():\n        p.view(p.size(0), -1)",
     "return torch.nn.utils.parameters_to_vector(net.parameters())",
+    "torch.nn.utils.vector_to_parameters(net, net.parameters())",
     "return torch.allclose(x, x)",
 ]
 
@@ -95,6 +96,7 @@ FOUND = [
     ("FM427", Level.MANUAL, "return ['{} {:.3f}'.format(n, p.std()) for n, p in model.named_parameters()]"),
     ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
     ("FM427", Level.MANUAL, "return torch.nn.utils.parameters_to_vector(model.parameters())"),
+    ("FM427", Level.MANUAL, "torch.nn.utils.vector_to_parameters(net, model.parameters())"),
     ("FM427", Level.MANUAL, "return torch._utils._flatten_dense_tensors(list(model.parameters()))"),
     (
         "FM427",
