@@ -73,9 +73,7 @@ _VECTORS = frozenset(
         "torch.nn.utils.parameters_to_vector",
     }
 )
-_FILLERS = frozenset(
-    {"torch.nn.utils.convert_parameters.vector_to_parameters", "torch.nn.utils.vector_to_parameters"}
-)
+_FILLERS = frozenset({"torch.nn.utils.convert_parameters.vector_to_parameters", "torch.nn.utils.vector_to_parameters"})
 _LOST = "`vector_to_parameters` puts plain tensors in the place of the data of `{value}`, and FSDP2 loses them"
 _HINT_OF_LOST = "cut the vector by the sizes of whole parameters, and write each by p.copy_(distribute_tensor(…))"
 _FLAT = frozenset({"flatten", "ravel", "reshape", "view"})
