@@ -50,6 +50,7 @@ FINE = [
     "for p in model.parameters():\n        p.view(p.size(0), -1)",
     "return torch.nn.utils.parameters_to_vector(net.parameters())",
     "torch.nn.utils.vector_to_parameters(net, net.parameters())",
+    "opt = torch.optim.Adam(net.parameters())\n    return [s['exp_avg'].sum() for s in opt.state.values()]",
     "return torch.allclose(x, x)",
 ]
 
@@ -97,6 +98,16 @@ FOUND = [
     ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
     ("FM427", Level.MANUAL, "return torch.nn.utils.parameters_to_vector(model.parameters())"),
     ("FM427", Level.MANUAL, "torch.nn.utils.vector_to_parameters(net, model.parameters())"),
+    (
+        "FM420",
+        Level.REVIEW,
+        "opt = torch.optim.Adam(model.parameters())\n    return [s['exp_avg'].sum() for s in opt.state.values()]",
+    ),
+    (
+        "FM420",
+        Level.REVIEW,
+        "o = torch.optim.SGD(model.parameters())\n    s = o.state[x]\n    s['momentum_buffer'].norm()",
+    ),
     ("FM427", Level.MANUAL, "return torch._utils._flatten_dense_tensors(list(model.parameters()))"),
     (
         "FM427",
