@@ -50,7 +50,7 @@ from itertools import dropwhile, islice
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.asked_for import asked_for
+from codemods.reading.asked_for import asked_for, made_of
 from codemods.reading.dimensions import asks_dimensions
 from codemods.reading.enclosing import enclosing, named
 from codemods.reading.model_parameters import READERS, Loop, handed_on, is_summoned, loops_over
@@ -93,20 +93,29 @@ def find(ctx: Context) -> Iterator[Finding]:
         if groups_by_dimension(ctx, call) and any(wrapped_around(each.value, ctx) is not None for each in call.args):
             yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE.format(test=ctx.code(call.func)), _HINT)
     for reading in stepped(ctx):
-        asked = next((node for node in ctx.inside(reading.body) if asks_dimensions(node, ctx)), None)
-        around = ctx.ancestors(asked) if asked is not None else ()
-        compared = next((outer for outer in around if isinstance(outer, cst.Comparison)), None)
-        tensors = [node for node in ctx.inside(compared) if isinstance(node, _TENSOR)] if compared is not None else []
-        if compared is not None and any(is_sharded(tensor, ctx) for tensor in tensors):
-            message = _STEPPED.format(test=ctx.code(compared))
-            yield finding(CODE, Level.REVIEW, ctx, compared, message, _HINT_OF_STEP)
+        asked_here = list(_questions(reading.body, ctx)) if isinstance(reading.body, Loop) else []
+        tests = [each for asked in asked_here for each in _tests(asked, ctx)]
+        about = next((each for each in tests if _speaks_of_sharded(each, ctx)), None)
+        if about is not None:
+            yield finding(CODE, Level.REVIEW, ctx, about, _STEPPED.format(test=ctx.code(about)), _HINT_OF_STEP)
+
+
+def _tests(asked: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:
+    """The comparison that asks, or the call of the function that does: a number of dimensions alone decides nothing."""
+    compared = next((outer for outer in ctx.ancestors(asked) if isinstance(outer, cst.Comparison)), None)
+    if compared is not None or not asks_dimensions(asked, ctx):
+        yield compared or asked
+
+
+def _speaks_of_sharded(test: cst.CSTNode, ctx: Context) -> bool:
+    return any(is_sharded(node, ctx) for node in ctx.inside(test) if isinstance(node, _TENSOR))
 
 
 def _questions(loop: Loop, ctx: Context) -> Iterator[cst.CSTNode]:
     """Where a loop asks for dimensions, itself or by a function of the program: `if has_decay(name, p):`."""
     yield from (node for node in ctx.inside(loop) if asks_dimensions(node, ctx))
     names = frozenset(name for head in heads(loop) for name in bound(head.target))
-    for asked in asked_for(loop, names, ctx):
+    for asked in asked_for(loop, names | made_of(names, loop, ctx), ctx):
         inside = asked.file.inside(asked.body)
         if any(asks_dimensions(node, asked.file) and asked.is_about(node) for node in inside):
             yield asked.call

@@ -5,7 +5,8 @@ made by their sizes (`torch.randn(p.shape)`).
 
 **Why.** FSDP1's parameters were plain tensors, pieces of flat ones. FSDP2's are DTensors, and such code raises: "does
 not have a sharding strategy registered", "its data is not allocated yet", "Cannot flatten unevenly sharded tensor",
-"got mixed torch.Tensor and DTensor", "unsupported format string" (torch 2.13).
+"got mixed torch.Tensor and DTensor", "unsupported format string" (torch 2.13). `vector_to_parameters` does not even
+raise: what it puts in the place of a DTensor's data is lost.
 
 ## Example
 
@@ -50,6 +51,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, Origin, finding
+from codemods.reading.arguments import by_parameter
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.model_parameters import READERS, gives_parameters
 from codemods.reading.plain_numbers import Taker, numbers_taken, takes_pieces
@@ -71,6 +73,9 @@ _VECTORS = frozenset(
         "torch.nn.utils.parameters_to_vector",
     }
 )
+_FILLERS = frozenset({"torch.nn.utils.convert_parameters.vector_to_parameters", "torch.nn.utils.vector_to_parameters"})
+_LOST = "`vector_to_parameters` puts plain tensors in the place of the data of `{value}`, and FSDP2 loses them"
+_HINT_OF_LOST = "cut the vector by the sizes of whole parameters, and write each by p.copy_(distribute_tensor(…))"
 _FLAT = frozenset({"flatten", "ravel", "reshape", "view"})
 _OF_SIZES = frozenset(
     f"torch.{name}" for name in ("empty", "full", "normal", "ones", "rand", "randint", "randn", "zeros")
@@ -81,6 +86,9 @@ _IN_PLACE = frozenset({"add_", "copy_", "div_", "lerp_", "mul_", "sub_"})
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each call."""
     for call in ctx.nodes(cst.Call):
+        filled = _filled(call, ctx)
+        if filled is not None:
+            yield finding(CODE, Level.MANUAL, ctx, call, _LOST.format(value=ctx.code(filled)), _HINT_OF_LOST)
         value = _sharded_argument(call, ctx)
         if value is not None and not _is_told_already(call, ctx):
             yield _told(call, f"`{ctx.code(call.func)}`", f"`{ctx.code(value)}`", ctx)
@@ -90,6 +98,13 @@ def find(ctx: Context) -> Iterator[Finding]:
         if number is not None and not takes_pieces(taker, ctx):
             told = ctx.code(taker.func) if isinstance(taker, cst.Call) else f'f"{ctx.code(taker)}"'
             yield _told(taker, f"`{told}`", f"`{Origin(number.file, number.value).text}`", ctx)
+
+
+def _filled(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """The parameters that `vector_to_parameters(vector, model.parameters())` means to fill."""
+    given = by_parameter(call.args, ("vec", "parameters")) if ctx.dotted(call.func) in _FILLERS else None
+    value = given["parameters"].value if given is not None and "parameters" in given else None
+    return value if value is not None and _is_list_of_sharded(value, ctx) else None
 
 
 def _told(node: cst.CSTNode, taker: str, value: str, ctx: Context) -> Finding:

@@ -1,5 +1,5 @@
-"""**What it does.** Finds norms, means and sums of a wrapped model's parameters or gradients that are computed without
-gathering them.
+"""**What it does.** Finds norms, means and sums of a wrapped model's parameters or gradients, and of what an optimizer
+keeps for them (`optimizer.state[p]["exp_avg"]`), that are computed without gathering them.
 
 **Why.** On a DTensor `p.norm().item()` is the value of this rank's piece, without an error: 1.02491 and 1.26580 on two
 ranks where the norm is 1.62871 (torch 2.13). Under FSDP1 it was the value of this rank's flat shard, which was another
@@ -53,6 +53,7 @@ from codemods.reading.into_backward import reaches_backward
 from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
 from codemods.reading.plain_numbers import norms_of_pieces
 from codemods.reading.reduced import reduction_of
+from codemods.reading.state_values import KEPT, state_values
 from codemods.reading.stepped import own_optimizers, stepped
 from codemods.reading.words import last_name
 
@@ -64,6 +65,8 @@ _NORMS = frozenset({"norm", "vector_norm"})
 _LOGGED = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
 _ON_ONE_RANK = "a value of a sharded parameter on one rank alone: on a DTensor it can wait for the others"
 _IN_LOSS = "a value of sharded parameters goes into a loss, where FSDP1 added this rank's piece and FSDP2 raises"
+_KEPT = "a value of this rank's piece of what the optimizer keeps: a DTensor now, which raises beside plain tensors"
+_HINT_OF_KEPT = "take .to_local() of it first, this rank's piece, or .full_tensor() on all ranks"
 _TRAINED = "the optimizer computes with norms or means of whole parameters now, where FSDP1 gave it flat pieces"
 _HINT = "take p.full_tensor() first, on all ranks, outside of any test for the rank"
 _HINT_OF_LOSS = "give it to the optimizer (weight_decay for squares), or add what it adds to p.grad behind the backward"
@@ -82,6 +85,9 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, ctx, reading.node, _ON_ONE_RANK, _HINT)
         else:
             yield finding(CODE, Level.REVIEW, ctx, reading.node, _LOGGED, _HINT)
+    for read in state_values(ctx):
+        if reduction_of(read, ctx) is not None:
+            yield finding(CODE, Level.REVIEW, ctx, read, _KEPT, _HINT_OF_KEPT)
     seen = stepped(ctx)
     for reading in seen:
         if _values(reading, ctx):
@@ -109,4 +115,6 @@ def _is_made_local(reading: Reading, ctx: Context) -> bool:
     return function is not None and any(rule(function, ctx) for rule in rules)
 
 
-CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, *_NORMS, "weight", "bias", "params"), find=find)
+CHECK = Check(
+    CODE, "value-of-a-shard", __doc__, words=(*READERS, *_NORMS, *KEPT, "weight", "bias", "params"), find=find
+)

@@ -10,6 +10,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.arguments import by_parameter
 
+_TENSORS = frozenset({"data", "grad"})
 _DEPTH = 2
 """How many functions are followed that ask another one."""
 
@@ -42,13 +43,16 @@ def asked_for(
             given = by_parameter(call.args, params) or {}
             own = {name for name, argument in given.items() if _is_one(argument.value, names)}
             if own:
-                own |= _made_of(own, inner, where)
+                own |= made_of(own, inner, where)
                 yield Asked(where, inner, frozenset(own), first or call)
                 if depth > 1:
                     yield from asked_for(inner, own, where, depth - 1, first or call)
 
 
 def _is_one(value: cst.BaseExpression, names: Collection[str]) -> bool:
+    """`p`, and `p.grad` and `p.data` of it."""
+    while isinstance(value, cst.Attribute) and value.attr.value in _TENSORS:
+        value = value.value
     return isinstance(value, cst.Name) and value.value in names
 
 
@@ -64,7 +68,7 @@ def _run(call: cst.Call, ctx: Context) -> Iterator[tuple[Context, Sequence[str],
             yield origin.file, [each.name.value for each in origin.node.params.params], origin.node.body
 
 
-def _made_of(names: Collection[str], body: cst.CSTNode, ctx: Context) -> set[str]:
+def made_of(names: Collection[str], body: cst.CSTNode, ctx: Context) -> set[str]:
     """`parts` of `parts = name.split(".")`."""
     made = set[str]()
     for assigned in ctx.inside(body):

@@ -12,7 +12,7 @@ _NO_SCALAR = {(cst.NotEqual, 0), (cst.GreaterThan, 0), (cst.GreaterThanEqual, 1)
 
 
 def asks_dimensions(node: cst.CSTNode, ctx: Context) -> bool:
-    """`p.ndim`, `p.dim()` and `len(p.shape)`, but not where all that is asked is whether there is one."""
+    """`p.ndim`, `p.dim()`, `len(p.shape)`, `len(list(p.size()))`; not where what is asked is whether there is one."""
     return _is_dimension(node, ctx) and not _compared(node, ctx) & (_SCALAR | _NO_SCALAR)
 
 
@@ -34,6 +34,8 @@ def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
     if not isinstance(node, cst.Call) or ctx.code(node.func) != "len" or len(node.args) != 1:
         return False
     shape = node.args[0].value
+    if isinstance(shape, cst.Call) and ctx.code(shape.func) in {"list", "tuple"} and len(shape.args) == 1:
+        shape = shape.args[0].value
     shape = shape.func if isinstance(shape, cst.Call) and not shape.args else shape
     return isinstance(shape, cst.Attribute) and shape.attr.value in {"shape", "size"}
 

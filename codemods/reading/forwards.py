@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.places import bound
 from codemods.reading.program import sets_attribute
 from codemods.reading.shapes import parameter_names
-from codemods.reading.words import last_name, words
+from codemods.reading.words import is_name, last_name, words
 
 # Methods of a model that do not run it.
 QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
@@ -36,6 +37,9 @@ _KEEPS |= {"apply", "checkpointing", "compile", "freeze", "init", "initialize", 
 _KEEPS |= {"fsdp", "ddp", "shard", "parallelize", "wrap", "optimizer", "optim", "isinstance", "hasattr", "id"}
 """Words of functions that take a model and do not run it."""
 _TRAINS = frozenset({"loss", "losses", "train", "training", "forward", "step"})
+_EVALUATES = frozenset({"eval", "evaluate", "evaluation", "valid", "validate", "validation", "test"})
+_EVALUATES |= {"generate", "sample", "infer", "inference", "predict"}
+"""Words of functions that are not seen, and run the model that they are given."""
 _DEPTH = 3
 """Callers that are followed up from where a model is a parameter."""
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
@@ -65,6 +69,71 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
     )
 
 
+def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
+    """Whether the model, or the caller's, is seen to run before this call, and no backward follows."""
+    seen = reads_after_forward(call, model, ctx, trained)
+    return seen or _ran_in_callers(call, ctx.code(model), ctx, _runs_some if trained else _evaluates_some)
+
+
+def _ran_in_callers(
+    node: cst.CSTNode, model: str, ctx: Context, is_run: Callable[..., bool], depth: int = _DEPTH
+) -> bool:
+    """Whether the callers of the function around a place are seen to run a wrapped model before they call it.
+
+    The model by its name there, `trainer.model` where the method reads `self.model`, or any that is seen to be one.
+    """
+    for where, call in ctx.callers(node):
+        if _is_quiet(call, where):
+            continue
+        name = _name_there(model, call, where)
+        turns = ([call, *turn] for turn in _last_turns(call, where))  # `for each in callbacks: each.run(self)`
+        for before in (_straight(call, where), *turns):
+            if any(is_run(other, name, where) for other in before[_last(before, _trains, where) + 1 :]):
+                return True
+        if depth and _ran_in_callers(call, name, where, is_run, depth - 1):
+            return True
+    return False
+
+
+def _is_quiet(call: cst.Call, ctx: Context) -> bool:
+    """`model.train()`, which is no call of the trainer's method of that name."""
+    is_method = isinstance(call.func, cst.Attribute) and call.func.attr.value in QUIET
+    return is_method and isinstance(call.func, cst.Attribute) and ModelKind.FSDP in ctx.kinds(call.func.value)
+
+
+def _name_there(model: str, call: cst.Call, ctx: Context) -> str:
+    _, dot, rest = model.partition(".")
+    return f"{ctx.code(call.func.value)}.{rest}" if dot and isinstance(call.func, cst.Attribute) else model
+
+
+def _trains(call: cst.Call, ctx: Context) -> bool:
+    """Whether a call goes backward, or reshards, itself or in the function that it runs."""
+    if _is_backward(call, ctx) or _is_reshard(call, ctx):
+        return True
+    return any("backward" in where.code(function.body) for where, function in ctx.runs(call))
+
+
+def _evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
+    """Whether a call, or what the function of the program that it runs calls, is a forward without gradients.
+
+    Of a function that is not seen, its name says so.
+    """
+    runs = ctx.runs(call)
+    if _is_evaluation(call, ctx) or any(_is_evaluation(each, where) for where, f in runs for each in where.calls(f)):
+        return True
+    names = [model, *(ctx.code(each.value) for each in call.args if ModelKind.FSDP in ctx.kinds(each.value))]
+    is_given = any(ctx.code(each.value) in names for each in call.args)
+    return is_given and not runs and bool(words(last_name(call.func)) & _EVALUATES)
+
+
+def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:
+    return model_of_forward(call, ctx) is not None or _evaluates_some(call, model, ctx)
+
+
+def _is_evaluation(call: cst.Call, ctx: Context) -> bool:
+    return model_of_forward(call, ctx) is not None and is_without_grad(ctx.ancestors(call), ctx)
+
+
 def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the model's own backward, or a reshard, is seen before this call, and no evaluation of it in between."""
     above, name = _straight(call, ctx), ctx.code(model)
@@ -84,6 +153,8 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
         return is_run and not trains_before(call, model, ctx)
     if not isinstance(model, cst.Name):
         return False  # it was made right there
+    if _is_of_a_list_that_runs(model, ctx):
+        return True
     scope = ctx.scope(call)
     elsewhere = [use for use in ctx.uses(model) if ctx.scope(use) is not scope]
     if any(_is_whole(before, model, ctx) for before in (_straight(call, ctx), *_last_turns(call, ctx))):
@@ -97,6 +168,29 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
         return False
     passed = ctx.passed_to(call, model.value)
     return not passed or not depth or any(may_be_left_whole(at, given, where, depth - 1) for where, at, given in passed)
+
+
+def _is_of_a_list_that_runs(model: cst.Name, ctx: Context) -> bool:
+    """`target` of `for net, target in zip(self.nets, self.targets)`, where another loop over `self.targets` runs them.
+
+    By a name of its own: the same is found where it is called.
+    """
+    lists = {ctx.code(each) for outer in ctx.ancestors(model) for each in _gone_over(outer, model.value)}
+    loops: list[cst.For | cst.CompFor] = [*ctx.nodes(cst.For), *ctx.nodes(cst.CompFor)]
+    for loop in loops:
+        if ctx.code(loop.iter) in lists and isinstance(loop.target, cst.Name):
+            around = loop if isinstance(loop, cst.For) else ctx.parent(loop)
+            named = [node for node in ctx.inside(around or loop) if is_name(node, loop.target.value)]
+            if any(isinstance(holder := ctx.parent(each), cst.Call) and holder.func is each for each in named):
+                return True
+    return False
+
+
+def _gone_over(loop: cst.CSTNode, name: str) -> Iterator[cst.BaseExpression]:
+    """The lists that a loop goes over side by side, if it binds a name so."""
+    if isinstance(loop, cst.For) and isinstance(loop.target, cst.Tuple) and isinstance(loop.iter, cst.Call):
+        if name in bound(loop.target):
+            yield from (argument.value for argument in loop.iter.args)
 
 
 def _is_parameter(name: cst.Name, function: cst.FunctionDef) -> bool:

@@ -12,6 +12,8 @@ from codemods.reading.arguments import by_parameter
 from codemods.reading.by_class import own_arguments
 from codemods.reading.class_layout import model_classes
 from codemods.reading.flat_parameters import constructor_calls
+from codemods.reading.makeup import makeup
+from codemods.tables.state_dicts import FULL, FULL_LOAD
 
 PAST_OWN = "load_past_own_method"
 """The support function that loads past a method of the model's own."""
@@ -45,6 +47,20 @@ def loading(call: cst.Call, ctx: Context) -> Loading:
     state = found["state_dict"].value
     is_used = not isinstance(ctx.parent(call), cst.Expr)
     return Loading(state, strict, lenient, is_used, is_read_again(state, call, ctx))
+
+
+def options_to_load(load: Loading, model: cst.BaseExpression, options: str, ctx: Context) -> str:
+    """Without the first rank's broadcast where a rank may have kept statistics of its own, which FSDP1 gave it back."""
+    is_own = options == FULL_LOAD and load.is_read_again and _has_statistics(model, ctx)
+    return FULL if is_own else options
+
+
+def _has_statistics(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a model is seen to hold BatchNorm: each rank's has seen other batches, if it is not a SyncBatchNorm."""
+    made = [makeup(where, call) for where, call in constructor_calls(model, ctx)]
+    names = {name.rpartition(".")[2] for each in made for name in each.from_libraries}
+    is_synced = any("SyncBatchNorm" in name for name in names) or ctx.mentions("convert_sync_batchnorm")
+    return not is_synced and any("BatchNorm" in name for name in names)
 
 
 def has_own_method(model: cst.BaseExpression, ctx: Context) -> bool:

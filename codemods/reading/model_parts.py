@@ -77,9 +77,10 @@ def wrapped_around(
 
 
 def _owner(part: cst.BaseExpression) -> cst.BaseExpression | None:
-    """`model` of `model.head`, `model[0]` and `model.get_input_embeddings()`."""
+    """`model` of `model.head`, `model[0]`, `model.get_input_embeddings()` and `model.get_submodule("head")`."""
     if isinstance(part, cst.Call):
-        return part.func.value if isinstance(part.func, cst.Attribute) and not part.args else None
+        is_part = isinstance(part.func, cst.Attribute) and (not part.args or part.func.attr.value == "get_submodule")
+        return part.func.value if is_part and isinstance(part.func, cst.Attribute) else None
     return part.value if isinstance(part, (cst.Attribute, cst.Subscript)) else None
 
 

@@ -305,6 +305,8 @@ class FileContext(ParsedSource):
             return False
         while isinstance(node, cst.Attribute) and node.attr.value in self._program.library.inner:
             node = node.value
+            if all(made.node is not origin.node for made in self.origins(node)):
+                return False  # `self.module` of an object that keeps its model under this name
         owner = self._facts.values.objects.class_of_self(self.tree, node)
         return owner is not None and is_of_another_class(self, origin, [Origin(self, owner)])
 

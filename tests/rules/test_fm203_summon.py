@@ -369,3 +369,9 @@ def test_a_loss_of_what_is_summoned(inside: str, below: str, level: str) -> None
     assert ("raise NotImplementedError(" in result.text) == (level == "manual")
     of_original = rewrite(text.replace("FSDP(net)", "FSDP(net, use_orig_params=True)"))
     assert any(f.level.value == "manual" and f.rule == "FM203" for f in of_original.findings) == bool(level)
+
+
+@pytest.mark.parametrize(("put", "is_told"), [("model.weight.data = x", True), ("model.weight.data.copy_(x)", False)])
+def test_a_run_on_data_that_is_put_in_the_place_of_the_models(put: str, is_told: bool) -> None:
+    text = HEAD_OF_TORCH + f"    with FSDP.summon_full_params(model):\n        {put}\n        model(x)\n"
+    assert any("in the place of its own" in f.message for f in rewrite(text).findings) == is_told

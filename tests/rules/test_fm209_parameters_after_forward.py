@@ -409,3 +409,109 @@ class Trainer:
 
 def test_an_optimizer_that_a_loop_steps_is_no_average() -> None:
     assert "reshard" not in rewrite(STEPPED_IN_A_LOOP).text
+
+
+APART = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net)
+
+    def start(self):
+        {taken}
+
+    @torch.no_grad()
+    def evaluate(self, xs):
+        return self.model(xs)
+
+    def train(self, xs):
+        for stage in range(3):
+            {first}
+            self.model(xs).sum().backward()
+            {last}
+"""
+TAKEN = [
+    "return torch.optim.SGD(self.model.parameters())",
+    "return torch.optim.SGD(self.model.head.parameters())",
+    "for m in self.model.modules():\n            torch.optim.SGD([p for p in m.parameters(recurse=False)])",
+    "for p in self.model.parameters():\n            p.requires_grad = False",
+    "self.model.requires_grad_(False)",
+    "self.model.get_submodule('head').requires_grad_(True)\n        self.model.tail.requires_grad_(True)",
+]
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_parameters_that_a_function_takes_or_freezes_behind_its_callers_evaluation(taken: str) -> None:
+    """What is set on the copies (`requires_grad`), and an optimizer that is made of them, changed nothing."""
+    text = rewrite(APART.format(taken=taken, first="self.start()", last="self.evaluate(xs)")).text
+    assert f"    def start(self):\n        self.model.reshard()\n        {taken}\n" in text
+    first = rewrite(APART.format(taken=taken, first="pass", last="self.evaluate(xs)\n        self.start()")).text
+    assert ".reshard()" in first
+    for around in (("self.start()", "pass"), ("self.evaluate(xs)", "self.start()")):
+        assert ".reshard()" not in rewrite(APART.format(taken=taken, first=around[0], last=around[1])).text
+
+
+SEVERAL = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Critics:
+    def __init__(self, nets):
+        self.nets, self.targets = [FSDP(net) for net in nets], [FSDP(net) for net in nets]
+
+    def step(self, x):
+        with torch.no_grad():
+            y = [{0} for t in self.targets]
+        for net, target in zip(self.nets, self.targets):
+            for p, q in zip(net.parameters(), target.parameters()):
+                q.lerp_(p, 0.1)
+"""
+
+
+@pytest.mark.parametrize(("used", "is_whole"), [("t(x)", True), ("t.training", False)])
+def test_average_of_one_of_several_models(used: str, is_whole: bool) -> None:
+    assert ("reshard_all(target)" in rewrite(SEVERAL.format(used)).text) == is_whole
+
+
+CALLBACKS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Validate:
+    def run(self, t):
+        with torch.no_grad():
+            t.model(1)
+
+
+class Freeze:
+    def run(self, t):
+        for n, p in t.model.named_parameters():
+            p.requires_grad = "head" in n
+
+
+class Trainer:
+    def __init__(self, net, xs):
+        self.model, self.callbacks = FSDP(net), [{}]
+        for x in xs:
+            self.model(x).sum().backward()
+            for each in self.callbacks:
+                each.run(self)
+"""
+
+
+@pytest.mark.parametrize(("first", "is_whole"), [("Validate(), ", True), ("", False)])
+def test_what_freezes_between_callbacks_that_evaluate(first: str, is_whole: bool) -> None:
+    assert ("reshard_all(t.model)" in rewrite(CALLBACKS.format(f"{first}Freeze()")).text) == is_whole
+
+
+def test_writes_of_a_function_that_is_given_the_parameters() -> None:
+    """FSDP1 went on with stale weights of its root in the next forward."""
+    text = "    with torch.no_grad():\n        model(xs)\n    put(model.parameters(), xs)\n\n\n"
+    text += "def put(params, kept):\n    for k, p in zip(kept, params):\n        {}.data.copy_(1)\n"
+    for written, level in (("p", Level.MANUAL), ("k", Level.REWRITTEN)):
+        assert [f.level for f in rewrite(HEAD + text.format(written)).findings if f.rule == "FM209"] == [level]

@@ -1379,3 +1379,42 @@ def test_contexts_of_the_programs_own_that_are_more_stay(old: str, new: str) -> 
     result = rewrite_files({"contexts.py": OWN_FILE.replace(old, new, 1), "train.py": USES_IT})
     assert "def whole(" in result.after["contexts.py"]
     assert "state_dict_type" in result.support
+
+
+BEST = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Best:
+    def keep(self, model):
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            self.state = model.state_dict()
+
+    def restore(self, model):
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            model.load_state_dict(self.state)
+
+
+def main(xs, best):
+    model = FSDP(nn.Sequential(nn.Linear(2, 2), {layer}))
+    best = Best()
+    best.keep(model)
+    model(xs).sum().backward()
+    {between}
+    best.restore(model)
+"""
+
+
+def test_restored_behind_a_forward_of_the_caller() -> None:
+    """A forward without a backward leaves the root whole, and torch would load into the copies, and raise."""
+    text = rewrite(BEST.format(layer="nn.ReLU()", between="loss = model(xs)")).text
+    assert "        model.reshard()\n        set_model_state_dict(model, dict(self.state), " in text
+    assert ".reshard()" not in rewrite(BEST.format(layer="nn.ReLU()", between="pass")).text
+
+
+@pytest.mark.parametrize(("layer", "is_own"), [("nn.BatchNorm1d(2)", True), ("nn.SyncBatchNorm(2)", False)])
+def test_each_rank_gets_the_statistics_back_that_it_kept(layer: str, is_own: bool) -> None:
+    text = rewrite(BEST.format(layer=layer, between="pass")).text
+    assert ("broadcast_from_rank0=True" not in text) == is_own

@@ -49,6 +49,8 @@ FINE = [
     "return x.cat([torch.zeros(p.size(0)) for p in model.parameters()])",
     "for p in model.parameters():\n        p.view(p.size(0), -1)",
     "return torch.nn.utils.parameters_to_vector(net.parameters())",
+    "torch.nn.utils.vector_to_parameters(net, net.parameters())",
+    "opt = torch.optim.Adam(net.parameters())\n    return [s['exp_avg'].sum() for s in opt.state.values()]",
     "return torch.allclose(x, x)",
 ]
 
@@ -95,6 +97,17 @@ FOUND = [
     ("FM427", Level.MANUAL, "return ['{} {:.3f}'.format(n, p.std()) for n, p in model.named_parameters()]"),
     ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
     ("FM427", Level.MANUAL, "return torch.nn.utils.parameters_to_vector(model.parameters())"),
+    ("FM427", Level.MANUAL, "torch.nn.utils.vector_to_parameters(net, model.parameters())"),
+    (
+        "FM420",
+        Level.REVIEW,
+        "opt = torch.optim.Adam(model.parameters())\n    return [s['exp_avg'].sum() for s in opt.state.values()]",
+    ),
+    (
+        "FM420",
+        Level.REVIEW,
+        "o = torch.optim.SGD(model.parameters())\n    s = o.state[x]\n    s['momentum_buffer'].norm()",
+    ),
     ("FM427", Level.MANUAL, "return torch._utils._flatten_dense_tensors(list(model.parameters()))"),
     (
         "FM427",
@@ -305,7 +318,8 @@ def main(net):
 """
 OF_STEP = [
     ("FM404", "if p.grad.ndim == 2:\n                    p.grad.t()"),
-    ("FM404", "if len(p.shape) > 1:\n                    p.t()"),
+    ("FM404", "g = p.grad\n                if len(list(g.size())) > 1:\n                    p.t()"),
+    ("FM404", "has = lambda x: x.dim() > 1\n                g = p.grad\n                has(g)"),
     ("FM420", "p.add_(p.grad, alpha=float(p.norm() / p.grad.norm()))"),
     ("FM421", "p.data[0] = 0"),
     ("FM427", 'state["m"] = torch.zeros(p.shape)'),

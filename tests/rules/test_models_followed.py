@@ -679,3 +679,25 @@ def test_what_a_call_makes_does_not_come_back_to_it(given: str, is_told: bool) -
     """With a policy FSDP1 refuses a model of which anything is wrapped; without, blocks can come before the root."""
     found = [finding.rule for finding in rewrite(GIVEN_BACK.format(given)).findings]
     assert ("FM213" in found) == is_told
+
+
+WORKER = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Linear):
+    pass
+
+
+class Worker:
+    def __init__(self):
+        self.module = FSDP(Net(2, 2))
+
+    def clip(self):
+        self.module.clip_grad_norm_(1.0)
+"""
+
+
+def test_an_object_may_keep_its_model_by_the_name_that_a_wrapper_has_for_it() -> None:
+    assert "clip_grad_norm_(self.module.parameters(), 1.0)" in rewrite(WORKER).text

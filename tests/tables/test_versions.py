@@ -130,15 +130,23 @@ CHOOSING = code(
         ("nn.Linear(4, 4)", "if x.sum() > 0:\n            pass\n        else:\n            x = self.image(x)"),
         ("nn.Linear(4, 4)", "x = self.image(image) if image is not None else x"),
         ("nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])", "x = self.image[image](x)"),
+        ("nn.ModuleDict({'a': nn.Linear(4, 4)})", "x = sum(self.image[name](x) for name in image)"),
         (
             "nn.Linear(4, 4)",
             "return self.loss(x, image)\n\n"
             "    def loss(self, x, kind=None):\n        x = x if kind is None else self.image(x)",
         ),
+        (
+            "nn.Parameter(torch.zeros(4))",
+            "if image is None:\n            image = self.first(2)\n        return x + image\n\n"
+            "    def first(self, rows):\n        return self.image.expand(rows, -1)",
+        ),
     ],
 )
 def test_layer_that_some_batches_use(layer: str, use: str) -> None:
     text = CHOOSING.format(layer=layer, use=use)
+    if "self.image[" in use:  # of a part of the model too
+        text = text.replace("FSDP(Net())", "FSDP(nn.Sequential(Net()))")
     assert "    if hasattr(" in rewrite(text).text
     assert {finding.level for finding in rewrite(text).findings} == {Level.REVIEW}, "there may be such batches"
     line = "set_reduce_scatter_unused_params(True, recurse=False)\n"  # a unit that is not run had no zeros

@@ -96,11 +96,11 @@ from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside, upward
 from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
-from codemods.reading.forwards import reads_after_forward
+from codemods.reading.forwards import holds_copies
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.just_made import is_just_made
 from codemods.reading.layout import insertion
-from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
+from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_process import may_run_alone
@@ -412,6 +412,7 @@ def _load(found: StateCall, ctx: PlannedContext) -> Fix | None:
         return _through_support(found, ctx, "load_full_state_dict")
     strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     full = "" if is_loaded_by_dcp(load.state, ctx) else _settings(found, ctx).loading
+    full = options_to_load(load, found.model, full, ctx)
     is_certain = ctx.kinds(found.model) == {ModelKind.FSDP}
     if full and (has_group_of_its_own(ctx, found.model) or (not is_certain and may_run_alone(ctx, found.call))):
         return _through_support(found, ctx, "load_full_state_dict")
@@ -440,7 +441,7 @@ def _behind_evaluation(fix: Fix, found: StateCall, ctx: PlannedContext) -> Fix:
     """A forward without a backward leaves the root whole, and torch would load into those copies, and raise."""
     if not isinstance(found.model, (cst.Name, cst.Attribute)) or may_be_plain(ctx, found.model):
         return fix
-    if not reads_after_forward(found.call, found.model, ctx):
+    if not holds_copies(found.call, found.model, ctx, trained=True):
         return fix
     lines, imports = reshards(ctx, [found.model], found.call)
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])

@@ -37,8 +37,11 @@ def prepare(net, batch):
 
 ## Fix safety
 
+What sets `requires_grad` on the copies is lost as well: what freezes a model behind its evaluation, or a part of it, is
+treated alike, and so is an optimizer that is made of parts. Here callers are asked too for an evaluation.
+
 The same parameters as under FSDP1, and for a loop that writes to them better ones: FSDP1 went on with stale weights
-of its root in the next forward, so that is reported. An evaluation is seen in the same function only, and for
+of its root in the next forward, so that is reported. An evaluation is seen in the same function for the rest, and for
 `model.zero_grad()`, which mostly stands in a loop, supposed wherever the program has forwards without gradients.
 Between a forward and its backward `model.zero_grad()` needs the same, and in a program with evaluations so does a loop
 that writes to parameters, or to a dict of them by name, of a model that may have run since its own last backward, such
@@ -58,48 +61,54 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import call_given, enclosing, is_inside, named, upward
+from codemods.reading.arguments import by_parameter
+from codemods.reading.enclosing import call_given, is_inside, named, upward
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
+from codemods.reading.left_whole import FREEZE, is_for_optimizer, taken_after_forward
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
-from codemods.reading.optimizers import is_optimizer
 from codemods.reading.resharding import reshards
+from codemods.reading.shapes import parameter_names
 from codemods.reading.unsynced import follows_step, is_backward
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.names import SUMMON
 
 CODE = "FM209"
 
-_METHODS = (*READERS, "zero_grad")
+_METHODS = (*READERS, FREEZE, "zero_grad")
+_COPIES = "after a forward without a backward the root's parameters are copies"
 
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
-    if not isinstance(call.func, cst.Attribute) or not _may_get_copies(call, call.func, ctx):
+    if not isinstance(call.func, cst.Attribute):
         return None
+    if not _may_get_copies(call, call.func, ctx):
+        return _of_part(call, ctx)
     lines, imports = reshards(ctx, [call.func.value], call)
-    message = f"`{lines[0]}` in front: after a forward without a backward the root's parameters are copies"
+    message = f"`{lines[0]}` in front: {_COPIES}"
     level, hint = Level.REWRITTEN, ""
     loop = _loop_over(call, ctx)
-    if loop is not None and _writes(loop, ctx) and reads_after_forward(call, call.func.value, ctx):
+    written = (loop is not None and _writes(loop, ctx)) or _is_written_elsewhere(call, ctx)
+    if written and reads_after_forward(call, call.func.value, ctx):
         level = Level.MANUAL
         message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
         hint = "write in front of that forward, where both train alike"
     elif loop is not None and _is_written(loop, call, ctx):
         level = Level.REVIEW
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
-        hint = "compare the losses of its evaluations with those of new runs only"
+        hint = "compare its evaluations, and what trains on their values, with those of new runs only"
     return Fix([insertion(ctx, call, lines)], [finding(CODE, level, ctx, call, message, hint)], imports)
 
 
 def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bool:
     """Whether the call gives, or resets, parameters of a wrapped model that may be the copies of a forward."""
     model, method = function.value, function.attr.value
-    if method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
+    if method == FREEZE or method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
         return False
     if ModelKind.FSDP not in ctx.kinds(model) or is_inside(call, SUMMON, ctx.code(model), ctx):
         return False
     calls = [outer for outer in ctx.ancestors(call) if isinstance(outer, cst.Call)]
-    trained = _is_for_optimizer(call, ctx)
+    trained = is_for_optimizer(call, ctx)
     evaluates = ctx.mentions("no_grad", "inference_mode")
     if method == "zero_grad":
         seen = reads_after_forward(call, model, ctx, trained=True)
@@ -113,12 +122,15 @@ def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bo
     return after and not is_clipped
 
 
-def _is_for_optimizer(call: cst.Call, ctx: Context) -> bool:
-    """Whether an optimizer is given what the call returns, by way of a variable too."""
-    holder = enclosing(ctx, call, cst.Assign)
-    given = [call, *(ctx.uses(holder) if holder is not None else ())]
-    calls = (outer for each in given for outer in ctx.ancestors(each) if isinstance(outer, cst.Call))
-    return any(is_optimizer(ctx, outer) for outer in calls)
+def _of_part(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """The same for a part of a model, for what other functions evaluate, and for what is frozen."""
+    taken = taken_after_forward(call, ctx)
+    if taken is None:
+        return None
+    model, place = taken
+    lines, imports = reshards(ctx, [model], place)
+    message = f"`{lines[0]}` in front: {_COPIES}"
+    return Fix([insertion(ctx, place, lines)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
 
 
 def _is_asked_for_devices(call: cst.Call, ctx: Context) -> bool:
@@ -205,12 +217,32 @@ def _is_of_gradient(owner: cst.BaseExpression) -> bool:
     return False
 
 
+def _is_written_elsewhere(call: cst.Call, ctx: Context) -> bool:
+    """Whether the function of the program that is given the parameters writes to them: `average.restore(params)`."""
+    taker = call_given(call, ctx)
+    if taker is None:
+        return False
+    for where, function in ctx.runs(taker):
+        given = by_parameter(taker.args, [name for name in parameter_names(function) if name != "self"]) or {}
+        names = [name for name, argument in given.items() if argument.value is call]
+        for loop in (node for node in where.inside(function.body) if isinstance(node, cst.For)):
+            over = (node for node in where.inside(loop.iter) if isinstance(node, cst.Name) and node.value in names)
+            if any(_is_written_as(re.escape(where.code(parameter_of(each, loop))), loop, where) for each in over):
+                return True
+    return False
+
+
 def _is_written(loop: cst.For, call: cst.Call, ctx: Context) -> bool:
     """Whether the loop writes to the parameters of this very call, and not to those beside them."""
     variable = variable_of(call, ctx)
     is_looked_up = variable and not any(is_name(node, variable) for node in ctx.inside(loop.iter))
-    name = rf"{variable}\[[^\]]*\]" if is_looked_up else re.escape(ctx.code(parameter_of(call, loop)))
-    written = rf"(?<![\w.]){name}(\.data)?(\.[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
+    if is_looked_up:
+        return _is_written_as(rf"{variable}\[[^\]]*\]", loop, ctx)
+    return _is_written_as(re.escape(ctx.code(parameter_of(call, loop))), loop, ctx)
+
+
+def _is_written_as(name: str, loop: cst.For, ctx: Context) -> bool:
+    written = rf"(?<![\w.]){name}(\.data)?(\.(?!requires_grad_)[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
     return re.search(written, ctx.code(loop.body)) is not None
 
 

@@ -85,7 +85,7 @@ from codemods.reading.block_layout import extra_indent, replace_head
 from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
-from codemods.reading.forwards import trains_before
+from codemods.reading.forwards import model_of_forward, trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
 from codemods.reading.summoned import Body, body_of, gives_model_first, is_looked_into, is_usual
@@ -104,6 +104,8 @@ _LOST_GRADIENT = "a loss is computed of parameters that are summoned, which woul
 _RUN_MODEL = "compute it in the forward of the module that has them, and call the wrapped module outside of the context"
 _NO_GRADIENT = "the loss that is computed of parameters here gives them no gradient; so it was with flat parameters"
 _GIVE_GRADIENT = "give it to the optimizer (weight_decay for squares), or add it to p.grad behind the backward"
+_OTHER_DATA = "the model runs on data that is put in the place of its own, after which FSDP1 went on with other values"
+_WRITE_IN = "write into it, p.data.copy_(x), which is kept, and the old values back where they are to return"
 _PARAMETERS = frozenset({"weight", "bias"})
 """What is no buffer in any module of torch."""
 
@@ -147,7 +149,18 @@ def _rewritten(name: Reference, ctx: PlannedContext) -> Fix:
         return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, level, ctx, name, message, hint)], [item])
     item = ctx.named(Import(SUPPORT, _METHOD), name)
     message = f"{_METHOD} becomes {_METHOD}, a support function"
-    return replaced(CODE, ctx, name, item.local, message, [item])
+    made = replaced(CODE, ctx, name, item.local, message, [item])
+    if isinstance(around, cst.With) and _runs_on_other_data(around, ctx):
+        return replace(made, findings=[finding(CODE, Level.MANUAL, ctx, name, f"{message}; {_OTHER_DATA}", _WRITE_IN)])
+    return made
+
+
+def _runs_on_other_data(block: cst.With, ctx: Context) -> bool:
+    """`p.data = x`, and a call of a wrapped model, in one block."""
+    targets = (node.target for node in ctx.inside(block.body) if isinstance(node, cst.AssignTarget))
+    calls = (node for node in ctx.inside(block.body) if isinstance(node, cst.Call))
+    is_put = any(isinstance(target, cst.Attribute) and target.attr.value == "data" for target in targets)
+    return is_put and any(model_of_forward(call, ctx) is not None for call in calls)
 
 
 def _needless(call: cst.Call, ctx: Context) -> list[Edit]:

@@ -9,7 +9,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_of, comment_on, line_above, line_below
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.flat_parameters import had_original_parameters
-from codemods.reading.forwards import reads_after_forward
+from codemods.reading.forwards import holds_copies
 from codemods.reading.layout import comments_in, removal
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, kinds_around, loading_of
@@ -69,7 +69,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         result = f"{ctx.quote(seen.result)} = {ctx.quote(seen.optimizer)}.state_dict()"
         written += line_below(ctx, call, result)
     edits.append(Edit(*ctx.bare_span(seen.replaced), written))
-    if reads_after_forward(call, model, ctx):
+    if holds_copies(call, model, ctx, trained=True):
         lines, needed = reshards(ctx, [model], call)
         imports += needed
         edits += [line_above(ctx, call, line) for line in lines]

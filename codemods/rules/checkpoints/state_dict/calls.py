@@ -10,16 +10,19 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.by_class import own_arguments, receiver
-from codemods.reading.call_layout import argument_removal, own_line
+from codemods.reading.call_layout import argument_removal, line_above, own_line
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
-from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
+from codemods.reading.forwards import holds_copies
+from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
 from codemods.reading.model_parts import model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.own_keys import adds_keys
+from codemods.reading.plain_objects import may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
+from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_settings import Settings, reading_options
 from codemods.tables.state_dicts import DCP, FULL, OPTIMIZER_CALLS
@@ -123,7 +126,7 @@ def _rewrite_method(
         raise NotStatic(f"`{ctx.code(chosen.model)}.state_dict` takes arguments of its own")
 
 
-def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Context, written: Body) -> None:
+def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: PlannedContext, written: Body) -> None:
     load = loading(node, ctx)
     written.loads_on_one_rank |= is_on_one_rank(node, ctx)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx) and not comes_from_dcp(node, ctx)
@@ -149,10 +152,15 @@ def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Co
     if copies:
         end = ctx.span(load.state)[1]
         written.edits.append(Edit(end, end, ")"))
+    if is_full and holds_copies(node, chosen.model, ctx, trained=True) and not may_be_plain(ctx, chosen.model):
+        lines, imports = reshards(ctx, [chosen.model], node)  # torch would load into the copies, and raise
+        written.edits += [line_above(ctx, node, line) for line in lines]
+        written.imports.update(imports)
+    options = options_to_load(load, chosen.model, chosen.loading, ctx) if is_full else ""
     if load.strict is not None:
         written.edits += argument_removal(ctx, node, load.strict)
     strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
-    written.take_options(node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])), ctx)
+    written.take_options(node, ", ".join(filter(None, [options, strict])), ctx)
 
 
 def _may_load_by_itself(model: cst.BaseExpression, ctx: Context) -> bool:

@@ -6,14 +6,15 @@ for ever, or die, where they disagree. torch 2.13 can do as FSDP1 did.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_layout import model_classes, sharded_classes
 from codemods.reading.enclosing import is_without_gradients
-from codemods.reading.places import place
+from codemods.reading.makeup import makeup, may_hold
+from codemods.reading.places import base, bound, place
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.layers import BARE
 from codemods.tables.versions import exists
@@ -29,7 +30,8 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     There, a class of the model runs one of its layers under a condition on what forward is given, or cuts off the
     gradient of one that it does not freeze.
     """
-    return _is_said(ctx, call) or any(_uses_some(*each) for each in sharded_classes(ctx, call))
+    uses_some = any(_uses_some(*each) for each in sharded_classes(ctx, call))
+    return uses_some or _is_said(ctx, call) or any(_inner(ctx, call))
 
 
 def _is_said(ctx: Context, call: cst.Call) -> bool:
@@ -41,7 +43,26 @@ def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
     if _is_said(ctx, call):
         return False
     models = [owner for _, owner in model_classes(ctx, call)]
-    return all(owner in models for where, owner in sharded_classes(ctx, call) if _uses_some(where, owner))
+    units = [(where, owner) for where, owner in sharded_classes(ctx, call) if owner not in models]
+    if any(_uses_some(where, owner) for where, owner in units):
+        return False
+    return not any(owner in may_hold(where, unit) for owner in _inner(ctx, call) for where, unit in units)
+
+
+def _inner(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
+    """The classes inside of a model that pick one of several layers by what they are given."""
+    for where, owner in makeup(ctx, call).classes:
+        methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
+        if {"__init__", "forward"} <= methods.keys():
+            uses = _uses_of(_layers(where, methods["__init__"]), methods["forward"], where)
+            given = _given(methods["forward"], where)
+            if any(found and all(_is_picked(where.parent(use), given, where) for use in found) for found in uses):
+                yield owner
+
+
+def _uses_of(layers: Iterable[str], method: cst.FunctionDef, ctx: Context) -> Iterator[list[cst.Attribute]]:
+    named = [node for node in ctx.inside(method.body) if isinstance(node, cst.Attribute)]
+    yield from ([node for node in named if place(node) == layer] for layer in layers)
 
 
 def _uses_some(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -83,24 +104,45 @@ def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
     init = methods.pop("__init__", None)
     if "forward" not in methods or init is None:
         return False
-    for layer in _layers(ctx, init):
+    return any(_is_reached_by_choice(layer, methods, ctx) for layer in _layers(ctx, init))
+
+
+def _is_reached_by_choice(layer: str, methods: dict[str, cst.FunctionDef], ctx: Context) -> bool:
+    """Whether one method alone runs a layer, for some of what it is given, or another one calls that method so."""
+    seen = {"forward"}
+    while True:
         found = {
             name: [node for node in ctx.inside(method.body) if isinstance(node, cst.Attribute) and place(node) == layer]
             for name, method in methods.items()
         }
         using = [name for name, uses in found.items() if uses]
-        if len(using) == 1 and _is_chosen_in(methods[using[0]], found[using[0]], ctx):
+        if len(using) != 1:
+            return False
+        if _is_chosen_in(methods[using[0]], found[using[0]], ctx):
             return True
-    return False
+        if using[0] in seen:
+            return False
+        seen.add(using[0])
+        layer = f"self.{using[0]}"
 
 
 def _is_chosen_in(method: cst.FunctionDef, uses: list[cst.Attribute], ctx: Context) -> bool:
     """Whether a method runs a layer for some of what it is given."""
-    given = {param.name.value for param in method.params.params[1:]}
+    given = _given(method, ctx)
     choices = [node for node in ctx.inside(method.body) if isinstance(node, (cst.If, cst.IfExp))]
     if any(_is_only_under(ctx, uses, choice, given) for choice in choices):
         return True
     return all(_is_picked(ctx.parent(use), given, ctx) for use in uses)
+
+
+def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:
+    """What a method is given, and each item of it: `for task in tasks`, `for name, x in inputs.items()`."""
+    given = {param.name.value for param in method.params.params[1:]}
+    loops: list[cst.For | cst.CompFor] = [n for n in ctx.inside(method.body) if isinstance(n, (cst.For, cst.CompFor))]
+    for loop in loops:
+        if base(loop.iter) in given:
+            given |= set(bound(loop.target))
+    return given
 
 
 def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
