@@ -115,14 +115,19 @@ class _Applier:
         return found
 
     def _moved_out(self, edit: Edit) -> str:
-        """The text of an edit in a block that comes a level out: its lines come out too, but for one already begun."""
+        """Lines that are put above or below one which comes a level out with its block come out with it.
+
+        Those that a rule lays out itself, where it knows of the block, stand further out already.
+        """
         line = self._line_at(edit.start)
-        if edit.start == line == edit.end and not edit.text.endswith("\n"):
+        if edit.start == edit.end == line and edit.text.endswith("\n"):
+            taken = self.taken.get(line) or self._taken_above(edit)
+            return "".join(each.removeprefix(taken) for each in edit.text.splitlines(keepends=True))
+        own = _LINE_BELOW.fullmatch(edit.text)
+        is_last = not self.text[edit.end :].split("\n", 1)[0].strip()
+        if own is None or not is_last or own["indent"] != self._indent_at(line):
             return edit.text
-        taken = self.taken.get(line) or (self._taken_above(edit) if edit.start == line == edit.end else "")
-        lines = edit.text.splitlines(keepends=True)
-        begun = 0 if edit.start == line else 1
-        return "".join([*lines[:begun], *(other.removeprefix(taken or "") for other in lines[begun:])])
+        return own["begun"] + (own["indent"] + own["rest"]).removeprefix(self.taken.get(line, ""))
 
     def _line_at(self, offset: int) -> int:
         return self.text.rfind("\n", 0, offset) + 1
@@ -130,9 +135,12 @@ class _Applier:
     def _taken_above(self, edit: Edit) -> str:
         """What is taken off the line above, where lines are put below the last one of a block."""
         above = self._line_at(max(edit.start - 1, 0))
-        indent = _INDENT.match(self.text, above)
-        same = _INDENT.match(edit.text)
-        return self.taken.get(above, "") if indent and same and indent.group() == same.group() else ""
+        is_same = self._indent_at(above) == edit.text[: len(edit.text) - len(edit.text.lstrip(" \t"))]
+        return self.taken.get(above, "") if is_same else ""
+
+    def _indent_at(self, line: int) -> str:
+        found = _INDENT.match(self.text, line)
+        return found.group() if found is not None else ""
 
     def _takes_lines(self, edit: Edit) -> bool:
         starts = self.text[edit.start - 1 : edit.start] in {"", "\n"}
@@ -169,6 +177,8 @@ def _blank_lines(before: str, behind: str) -> int:
 HEAD = re.compile(r":(?:[ \t]*#[^\n]*)?\r?\n\Z")
 """The end of a line under which a block begins."""
 _INDENT = re.compile(r"[ \t]*")
+_LINE_BELOW = re.compile(r"(?P<begun>(?:[ \t]*#[^\n]*)?\r?\n)(?P<indent>[ \t]*)(?P<rest>[^\n]*)")
+"""One more line, behind what is said of the statement above it."""
 _BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
 _DOCSTRING = re.compile(r":\r?\n[ \t]*[rR]?(\"{3}|'{3})(?:(?!\1)[\s\S])*\1[ \t]*\r?\n\Z")
 """One with a statement right below it."""
