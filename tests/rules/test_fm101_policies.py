@@ -171,10 +171,9 @@ def test_comments_on_what_is_gone_go_with_it() -> None:
 
 
 def test_an_argument_that_is_commented_out_goes_with_all_its_lines() -> None:
-    switched_off = "        # mixed_precision=MixedPrecision(\n        #     param_dtype=torch.float16,\n        # ),\n        # small\n"
-    text = rewrite(
-        f"{IMPORTS}def wrap(model):\n    return FSDP(\n        model,\n{switched_off}        device_id=0,\n    )\n"
-    ).text
+    switched_off = "# mixed_precision=MixedPrecision(\n        #     torch.float16,\n        # ),\n        # small\n"
+    call = f"FSDP(\n        model,\n        {switched_off}        device_id=0,\n    )"
+    text = rewrite(f"{IMPORTS}def wrap(model):\n    return {call}\n").text
     assert [line.strip() for line in text.splitlines() if "#" in line] == ["# small"]
 
 
