@@ -9,6 +9,8 @@ import libcst as cst
 from codemods.api import Context
 from codemods.tables.names import WRAPPER
 
+from .enclosing import enclosing, is_self
+
 
 def others(ctx: Context, word: str) -> Iterator[Context]:
     """The other files of the program that hold this identifier."""
@@ -39,6 +41,19 @@ def defines_method(ctx: Context, name: str) -> bool:
 def sets_attribute(ctx: Context, name: str) -> bool:
     """Whether any file of the program assigns to an attribute of this name, annotated or not."""
     return any(_is_target(where.parent(node), node) for where, node in ctx.attributes(name))
+
+
+def sets_on_itself(ctx: Context, name: str) -> bool:
+    """Whether a class of the program, which is no heir of FSDP1's, gives its objects an attribute of this name."""
+    return any(
+        _is_target(where.parent(node), node) and is_self(node.value, where) and not _is_heir(node, where)
+        for where, node in ctx.attributes(name)
+    )
+
+
+def _is_heir(node: cst.CSTNode, ctx: Context) -> bool:
+    owner = enclosing(ctx, node, cst.ClassDef)
+    return owner is not None and any(ctx.fsdp1(base.value) == WRAPPER for base in owner.bases)
 
 
 def _is_target(holder: cst.CSTNode | None, node: cst.Attribute) -> bool:

@@ -62,6 +62,8 @@ class _Applier:
         self.edits = edits
         self.made: set[Edit] = set()
         """Those that are being rendered: what they quote of themselves is what they were made for."""
+        self.taken = {edit.start: text[edit.start : edit.end] for edit in edits if _is_dedent(text, edit)}
+        """The white space that is taken off the start of a line."""
 
     def whole(self) -> Rendered:
         return self._render(Hole(0, len(self.text), True, number(self.path)))
@@ -113,21 +115,41 @@ class _Applier:
         return found
 
     def _moved_out(self, edit: Edit) -> str:
-        """The lines that are put above one which comes a level out with its block come out with it."""
-        if edit.start < edit.end or not edit.text.endswith("\n"):
+        """Lines that are put above or below one which comes a level out with its block come out with it.
+
+        Those that a rule lays out itself, where it knows of the block, stand further out already.
+        """
+        line = self._line_at(edit.start)
+        if edit.start == edit.end == line and edit.text.endswith("\n"):
+            taken = self.taken.get(line) or self._taken_above(edit)
+            return "".join(each.removeprefix(taken) for each in edit.text.splitlines(keepends=True))
+        own = _LINE_BELOW.fullmatch(edit.text)
+        is_last = not self.text[edit.end :].split("\n", 1)[0].strip()
+        if own is None or not is_last or own["indent"] != self._indent_at(line):
             return edit.text
-        taken = next((self.text[other.start : other.end] for other in self.edits if _takes_indent(other, edit)), "")
-        if not taken or taken.strip(" \t"):
-            return edit.text
-        return "".join(line.removeprefix(taken) for line in edit.text.splitlines(keepends=True))
+        return own["begun"] + (own["indent"] + own["rest"]).removeprefix(self.taken.get(line, ""))
+
+    def _line_at(self, offset: int) -> int:
+        return self.text.rfind("\n", 0, offset) + 1
+
+    def _taken_above(self, edit: Edit) -> str:
+        """What is taken off the line above, where lines are put below the last one of a block."""
+        above = self._line_at(max(edit.start - 1, 0))
+        is_same = self._indent_at(above) == edit.text[: len(edit.text) - len(edit.text.lstrip(" \t"))]
+        return self.taken.get(above, "") if is_same else ""
+
+    def _indent_at(self, line: int) -> str:
+        found = _INDENT.match(self.text, line)
+        return found.group() if found is not None else ""
 
     def _takes_lines(self, edit: Edit) -> bool:
         starts = self.text[edit.start - 1 : edit.start] in {"", "\n"}
         return starts and not edit.text and self.text[edit.start : edit.end].endswith("\n")
 
 
-def _takes_indent(edit: Edit, inserted: Edit) -> bool:
-    return edit.start == inserted.start < edit.end and not edit.text
+def _is_dedent(text: str, edit: Edit) -> bool:
+    taken = text[edit.start : edit.end]
+    return bool(taken) and not edit.text and not taken.strip(" \t") and text[edit.start - 1 : edit.start] in {"", "\n"}
 
 
 def _is_inside(edit: Edit, hole: Hole) -> bool:
@@ -154,6 +176,9 @@ def _blank_lines(before: str, behind: str) -> int:
 
 HEAD = re.compile(r":(?:[ \t]*#[^\n]*)?\r?\n\Z")
 """The end of a line under which a block begins."""
+_INDENT = re.compile(r"[ \t]*")
+_LINE_BELOW = re.compile(r"(?P<begun>(?:[ \t]*#[^\n]*)?\r?\n)(?P<indent>[ \t]*)(?P<rest>[^\n]*)")
+"""One more line, behind what is said of the statement above it."""
 _BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
 _DOCSTRING = re.compile(r":\r?\n[ \t]*[rR]?(\"{3}|'{3})(?:(?!\1)[\s\S])*\1[ \t]*\r?\n\Z")
 """One with a statement right below it."""

@@ -203,6 +203,7 @@ class FileContext(ParsedSource):
         self._file = files
         self._program = model.program
         self._together = model.together(tree.path)
+        self._kinds: dict[cst.BaseExpression, frozenset[ModelKind]] = {}
 
     def bare_span(self, node: cst.CSTNode) -> tuple[int, int]:
         return self.tree.bare_span(node)
@@ -241,6 +242,11 @@ class FileContext(ParsedSource):
         return None if found is None else [(self._file(tree), value) for tree, value in found]
 
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
+        if node not in self._kinds:  # several rules ask this of each call on the way
+            self._kinds[node] = self._find_kinds(node)
+        return self._kinds[node]
+
+    def _find_kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         if isinstance(node, cst.Name) and self._is_annotated_otherwise(node):
             return frozenset({ModelKind.OTHER})
         tested = class_test(self, node)

@@ -188,7 +188,7 @@ class Conditions:
         origins = self._values.origins(tree, expression)
         if len(origins) != 1:
             chosen = self._chosen(origins, tree, expression) or self._set_and_read(tree, expression, origins)
-            return chosen or self._asked_above(tree, expression)
+            return chosen or self._asked_above(tree, expression) or self._put_together(tree, expression)
         (origin,) = origins
         read = origin.read if origin.node is None else origin.node
         if isinstance(read, cst.Attribute):
@@ -227,6 +227,27 @@ class Conditions:
         bound = reaching(tree, expression, expression.value) if isinstance(expression, cst.Name) else ()
         value = bound[0].value if len(bound) == 1 and not bound[0].path else None
         return self._asked(tree, value) if isinstance(value, cst.Call) else None
+
+    def _put_together(self, tree: Tree, expression: cst.BaseExpression) -> cst.BooleanOperation | None:
+        """What an object's flag was given that `__init__` sets, once: `self.sharded = config.fsdp and many()`."""
+        if not isinstance(expression, cst.Attribute):
+            return None
+        objects, name = self._values.objects, expression.attr.value
+        owner = objects.class_of_self(tree, expression.value)
+        owners = [(where, node, objects.class_of_self(where, node.value)) for where, node, _ in self._stores(name)]
+        if owner is None or any(each is None for _, _, each in owners):
+            return None
+        family = {owner, *(heir for _, heir in objects.heirs(tree, owner))}
+        stores = [(where, node) for where, node, each in owners if each in family]
+        if len(stores) != 1:
+            return None
+        ((where, store),) = stores
+        statement = where.parents[where.parents[store]]
+        around = next((outer for outer in where.ancestors(store) if isinstance(outer, cst.FunctionDef)), None)
+        if around is None or around.name.value != "__init__" or _is_in_loop(where, store):
+            return None
+        value = statement.value if isinstance(statement, cst.Assign) else None
+        return value if isinstance(value, cst.BooleanOperation) else None
 
     def _asked(self, tree: Tree, call: cst.Call, depth: int = _DEPTH) -> Hashable | None:
         """What a call asks that the start of the program settles: `get_world_size()`, or a function that asks that."""

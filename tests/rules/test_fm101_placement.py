@@ -43,6 +43,7 @@ DROPPED = [
     "device_id=None",
     "sync_module_states=False",
     "mixed_precision=None",
+    "mixed_precision=False, cpu_offload=False",
     "cpu_offload=None",
     "cpu_offload=CPUOffload()",
     "cpu_offload=CPUOffload(offload_params=False)",

@@ -170,6 +170,13 @@ def test_comments_on_what_is_gone_go_with_it() -> None:
     assert "    # blocks\n    for module in model.modules():\n" in text
 
 
+def test_an_argument_that_is_commented_out_goes_with_all_its_lines() -> None:
+    switched_off = "# mixed_precision=MixedPrecision(\n        #     torch.float16,\n        # ),\n        # small\n"
+    call = f"FSDP(\n        model,\n        {switched_off}        device_id=0,\n    )"
+    text = rewrite(f"{IMPORTS}def wrap(model):\n    return {call}\n").text
+    assert [line.strip() for line in text.splitlines() if "#" in line] == ["# small"]
+
+
 _ALL = "module, recurse, nonwrapped_numel"
 NESTED = [
     pytest.param("ModuleWrapPolicy({Block, Head})", "isinstance(module, (Block, Head))", id="two classes"),

@@ -569,3 +569,16 @@ def test_a_recursion_that_does_more_is_left_to_a_person() -> None:
 def test_nothing_is_set_to_itself(line: str) -> None:
     text = HEAD + f"    print(model)\n    {line}\n    return model\n"
     assert rewrite(text).text.endswith("    print(model)\n    return model\n")
+
+
+def test_a_wrapper_of_ones_own_keeps_its_attribute() -> None:
+    own = (
+        "class Own(nn.Module):\n    def __init__(self, module):\n        super().__init__()\n"
+        "        self._fsdp_wrapped_module = module\n\n    def forward(self, x):\n"
+        "        return self._fsdp_wrapped_module(x)\n\n\n"
+        "def inner(own):\n    return [each._fsdp_wrapped_module for each in own.blocks]\n"
+    )
+    text = HEAD + f"    return model._fsdp_wrapped_module, Own(net)\n\n\n{own}"
+    result = rewrite("from torch import nn\n" + text)
+    assert own in result.text
+    assert "    return model, Own(net)\n" in result.text

@@ -516,3 +516,15 @@ def test_a_model_of_the_programs_own_objects_or_one_that_it_may_wrap_does_not() 
     elsewhere = {**LIBRARY, "train.py": LIBRARY["test_callbacks.py"]}
     for files in ({**LIBRARY, "callbacks.py": own}, {**LIBRARY, "callbacks.py": wraps}, elsewhere):
         assert levels_of(files) == {Level.REWRITTEN}
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"), [("", "Union[DDP, nn.Module]"), ("isinstance(net, Wrapped)", "Union[DDP, FSDP]")]
+)
+def test_a_type_that_is_given_a_name_is_an_annotation(asked: str, named: str) -> None:
+    text = (
+        "from typing import Union\nfrom torch import nn\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nWrapped = Union[DDP, FSDP]\n\n\n"
+        f"def build(net: nn.Module) -> Wrapped:\n    print({asked})\n    return FSDP(net)\n"
+    )
+    assert f"Wrapped = {named}\n" in rewrite(text).text

@@ -838,3 +838,32 @@ def test_lines_above_one_of_the_block_come_out_with_it() -> None:
     assert lines[at].startswith("        raise")
     assert not lines[at].startswith("         ")
     compile(result.text, "train.py", "exec")
+
+
+def test_a_line_below_one_of_the_block_comes_out_with_it() -> None:
+    result = rewrite(
+        code(
+            """
+            from contextlib import nullcontext
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+            def main(net, batches, optimizer):
+                model = FSDP(net)
+                for step, batch in enumerate(batches):
+                    context = nullcontext() if (step % 2 and batch) else model.no_sync()
+                    with context:
+                        try:
+                            model(batch).sum().backward()
+                        except RuntimeError:
+                            optimizer.zero_grad()  # dropped
+                    if step % 2:
+                        optimizer.step()
+                        optimizer.zero_grad()
+            """
+        )
+    )
+    compile(result.text, "train.py", "exec")
+    dropped = "            optimizer.zero_grad()  # dropped\n            discard_unsynced_gradients(model)\n"
+    assert dropped in result.text
+    assert "model.set_requires_gradient_sync(step % 2 and batch)\n" in result.text

@@ -1224,3 +1224,31 @@ def main(path):
 def test_a_method_of_a_library_makes_an_object_of_the_programs_class(made: str, is_told: bool) -> None:
     found = {finding.rule for finding in rewrite(HUB.replace("Net.from_pretrained", made)).findings}
     assert ("FM304" in found) == is_told
+
+
+TRAINER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, config, world):
+        self.sharded = config.fsdp and world.size > 1
+        if self.sharded:
+            net = self.wrap(net)
+        self.model = net
+
+    def wrap(self, net):
+        {more}
+        return FSDP(net)
+
+    def save(self, path):
+        if not self.sharded:
+            torch.save(self.model.state_dict(), path)
+"""
+
+
+@pytest.mark.parametrize(("more", "is_left"), [("pass", True), ("self.sharded = False", False)])
+def test_a_flag_that_is_put_together_and_set_once(more: str, is_left: bool) -> None:
+    """Where it is asked again, it is what the model was wrapped by."""
+    assert ("torch.save(self.model.state_dict(), path)" in rewrite(TRAINER.format(more=more)).text) is is_left

@@ -78,6 +78,7 @@ RIGHT = [
         """
         def main(net):
             count = sum(p.numel() for p in net.parameters())
+            sizes = {"all": sum(p.numel() for p in net.parameters()), "head": len(list(net.parameters()))}
             for p in net.parameters():
                 p.requires_grad = False
             model = FSDP(net)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import libcst as cst
 
@@ -12,6 +13,7 @@ from codemods.reading.shapes import is_attribute
 
 from .entering import classes
 
+_COUNTS = frozenset({"all", "any", "len", "max", "min", "sum"})
 _IGNORED = frozenset({"ignored_parameters", "ignored_states"})
 
 
@@ -27,7 +29,13 @@ def is_kept(ctx: Context, value: cst.BaseExpression, parameters: cst.CSTNode) ->
         )
     if isinstance(value, cst.BaseComp):
         return _keeps(ctx, value)
-    return isinstance(value, (cst.List, cst.Dict, cst.Tuple))
+    return isinstance(value, (cst.List, cst.Dict, cst.Tuple)) and not _is_counted(ctx, value, parameters)
+
+
+def _is_counted(ctx: Context, display: cst.BaseExpression, parameters: cst.CSTNode) -> bool:
+    """`{"head": sum(p.numel() for p in model.head.parameters())}` holds a number."""
+    within = takewhile(lambda node: node is not display, ctx.ancestors(parameters))
+    return any(isinstance(node, cst.Call) and ctx.code(node.func) in _COUNTS for node in within)
 
 
 def _keeps(ctx: Context, loop: cst.BaseComp) -> bool:

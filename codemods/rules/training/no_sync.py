@@ -199,7 +199,8 @@ def _flag(model: cst.BaseExpression, choice: SyncChoice, ctx: Context) -> Flag |
     elif guard is not None:
         synchronised = f"not ({' and '.join(ctx.quote(part) for part in rest)})"
     else:
-        synchronised = negated(choice.test, ctx) if choice.accumulates else ctx.quote(choice.test)
+        test = ctx.bare_span(choice.test)  # the call has brackets of its own
+        synchronised = negated(choice.test, ctx) if choice.accumulates else ctx.quote_text(*test)
     return Flag(synchronised, guard, is_reset)
 
 

@@ -265,12 +265,27 @@ def _is_class_test(node: cst.BaseExpression, ctx: Context) -> bool:
 
 
 def _is_annotation(node: cst.BaseExpression, ctx: Context) -> bool:
+    """In an annotation, or in a type that is given a name: `Wrapped = Union[DDP, FSDP]`."""
+    inner: cst.CSTNode = node
     for ancestor in ctx.ancestors(node):
         if isinstance(ancestor, cst.Annotation):
             return True
+        if isinstance(ancestor, cst.Assign):
+            is_type = isinstance(inner, cst.Subscript) and ctx.dotted(inner.value) in _ALTERNATIVES
+            return is_type and not _is_tested(ancestor, ctx)
         if not isinstance(ancestor, (cst.Subscript, cst.SubscriptElement, cst.Index, cst.BinaryOperation, cst.Tuple)):
             return False
+        inner = ancestor
     return False
+
+
+def _is_tested(alias: cst.Assign, ctx: Context) -> bool:
+    """Whether a named type is what `isinstance` is asked for anywhere, of which any module would be one."""
+    names = [target.target.value for target in alias.targets if isinstance(target.target, cst.Name)]
+    reads = [(where, read) for name in names for where, read in ctx.reading(name, alias.value)]
+    reads += [(ctx, use) for use in ctx.uses(alias)]
+    calls = [where.parent(holder) for where, read in reads if isinstance(holder := where.parent(read), cst.Arg)]
+    return len(names) < len(alias.targets) or any(isinstance(call, cst.Call) for call in calls)
 
 
 def _is_module_annotation(node: Reference, ctx: Context) -> bool:
@@ -280,7 +295,7 @@ def _is_module_annotation(node: Reference, ctx: Context) -> bool:
     around: list[cst.CSTNode] = []
     for outer in ctx.ancestors(node):
         around.append(outer)
-        if isinstance(outer, cst.Annotation):
+        if isinstance(outer, (cst.Annotation, cst.Assign)):
             break
     if any(isinstance(each, cst.Subscript) and ctx.code(each.value) in _OF_CLASSES for each in around):
         return False
@@ -299,6 +314,7 @@ def _is_for_readers(function: cst.FunctionDef) -> bool:
     return bool(params) and all(param.annotation is None for param in params)
 
 
+_ALTERNATIVES = frozenset({"typing.Optional", "typing.Union"})
 _OF_CLASSES = frozenset({"type", "Type", "typing.Type"})
 _APPLIES_CHECKPOINTS = ".apply_activation_checkpointing"
 _CHECK_FN_AT = 2

@@ -58,7 +58,7 @@ from codemods.reading.layout import insertion, removal
 from codemods.reading.negation import none_test
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
-from codemods.reading.program import sets_attribute
+from codemods.reading.program import sets_attribute, sets_on_itself
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapper_steps import Step, is_of_others, step_at
 from codemods.tables.names import WRAPPER
@@ -114,8 +114,10 @@ def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
         return False
     if is_another_engines(node, ctx):
         return False
+    if ModelKind.FSDP in ctx.kinds(node.value):
+        return True
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
-    return only_fsdp1_has_it or ModelKind.FSDP in ctx.kinds(node.value)
+    return only_fsdp1_has_it and not sets_on_itself(ctx, "_fsdp_wrapped_module")
 
 
 def _may_be_another_wrappers(held: frozenset[ModelKind], node: cst.Attribute, ctx: Context) -> bool:
@@ -151,7 +153,8 @@ def _is_of_handle(node: cst.Attribute, ctx: Context) -> bool:
 
 def _is_own(node: cst.Attribute, ctx: Context) -> bool:
     """`self.module` is a model's own: under FSDP1 its methods ran on the model inside of the wrapper."""
-    owner = enclosing(ctx, node, cst.ClassDef) if node.attr.value == "module" and is_self(node.value, ctx) else None
+    named_so = node.attr.value == "module" or sets_on_itself(ctx, node.attr.value)
+    owner = enclosing(ctx, node, cst.ClassDef) if named_so and is_self(node.value, ctx) else None
     return owner is not None and not any(ctx.fsdp1(base.value) == WRAPPER for base in owner.bases)
 
 

@@ -45,13 +45,18 @@ def full_optim_state_dict(
     """
     shards: list[Any] = [param for param in model.parameters() if isinstance(param, DTensor)]
     is_kept = not rank0_only or (shards[0].device_mesh.get_coordinate()[-1] if shards else dist.get_rank()) == 0
-    device = "cpu" if offload_to_cpu else None
     full: Any = get_optimizer_state_dict(model, optim) if has_stepped else read_optimizer_state(model, optim)
     for name, values in full["state"].items():
         whole = {key: each.full_tensor() if isinstance(each, DTensor) else each for key, each in values.items()}
         if is_kept:  # as copies: over one rank the whole is the tensor itself
-            tensors = {key: value.to(device, copy=True) for key, value in whole.items() if torch.is_tensor(value)}
-            full["state"][name] = {**whole, **tensors}
+            full["state"][name] = {
+                key: each
+                if not torch.is_tensor(each)
+                else each.to("cpu", copy=True)
+                if offload_to_cpu
+                else each.clone()
+                for key, each in whole.items()
+            }
     return full if is_kept else {}
 
 

@@ -49,20 +49,27 @@ def kept_comments(made: Draft) -> list[Comment]:
         # A line alone is about the argument; more can be about all that follow.
         if len(above) == 1 or last + 1 in skipped or below.startswith(("#", ")")):
             skipped.update(above)
-    comments = []
+    comments, depth = [], 0
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         line, column = token.start[0] - 1, token.start[1]
         text = token.string.lstrip("# ")
         if token.type != tokenize.COMMENT or line in skipped or text.startswith(_PRAGMAS):
             continue
-        if text.replace(" ", "").startswith(_COMMENTED_OUT):
-            continue
         is_behind = bool(lines[line][:column].strip())
+        if (depth and not is_behind) or text.replace(" ", "").startswith(_COMMENTED_OUT):
+            depth = max(depth + _opened(text), 0)  # with its further lines
+            continue
+        depth = 0
         name = named.get(line, "") or next((named[each] for each in range(line, len(lines)) if each in named), "")
         is_told = is_behind and named.get(line, "") and name not in text
         shown = f"# {text}" if is_behind else token.string
         comments.append(Comment(name, shown, f"# {name}: {text}" if is_told else token.string))
     return comments
+
+
+def _opened(text: str) -> int:
+    """How many brackets a line opens and does not close."""
+    return sum(text.count(each) for each in "([{") - sum(text.count(each) for each in ")]}")
 
 
 def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:

@@ -73,6 +73,7 @@ ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
 
 
 _CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
+_SETTINGS = frozenset({"cpu_offload", "mixed_precision"})
 _REST = (
     "`**{rest}`, by which no call of the program passes anything, goes to fully_shard: FSDP1's arguments raise there"
 )
@@ -120,6 +121,9 @@ def _drafted(
     """`goes_on` says whether a dict of arguments goes on to `fully_shard`. Raises NotStatic where it cannot."""
     given = read_arguments(ctx, call)
     arguments = given.values
+    for name in _SETTINGS & arguments.keys():
+        if is_name(arguments[name], "False"):
+            del arguments[name]  # as if it were None
     module = arguments.pop("module", None)
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
