@@ -86,7 +86,7 @@ from codemods.tables.versions import exists
 from .above_loop import edits_above, hoist
 from .as_function import function_edit
 from .draft import Draft
-from .emit import edits, is_put_back, is_repeatable, place_of, root_call
+from .emit import edits, is_in_place, is_put_back, is_repeatable, place_of, root_call
 from .fixed_parameters import of_fixed_parameters
 from .plan import NotFSDP1, draft, draft_factory
 from .unused import UNUSED, may_lack_gradients
@@ -242,7 +242,9 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     made = planned.draft.copy()  # writing it adds imports
     if made.is_function:
         written = [function_edit(made)]
-    elif _needs_place(made, ctx, call):
+    elif made.helper and not is_in_place(made):
+        written = [Edit(*ctx.bare_span(call), f"{made.helper}({ctx.quote(made.module)})")]
+    elif made.helper or _needs_place(made, ctx, call):
         written = edits(made, place_of(ctx, call))
     else:
         written = [Edit(*ctx.bare_span(call), root_call(made))]

@@ -119,6 +119,8 @@ class Draft:
     """Statements before sharding, each possibly of several lines, indented by four spaces within."""
     above: list[tuple[cst.CSTNode, str]] = field(default_factory=list)
     """Those that stand above the statement around the call that may run it more than once, and that statement."""
+    shared: list[str] = field(default_factory=list)
+    """Those that a call above has as well, so that they are not written for this one."""
     after: list[str] = field(default_factory=list)
     """Statements behind the root's `fully_shard`."""
     common_kwargs: dict[str, str] = field(default_factory=dict)
@@ -162,6 +164,8 @@ class Draft:
     """The class that mixed precision left in float32, in units of its own: BatchNorm, where the model has it."""
     may_lack_precision: bool = False
     """Whether there may be no `mixed_precision` at run time."""
+    for_others: bool = False
+    """Whether what is written is for other models too, so that what one is seen not to need is there."""
     casts: str = ""
     """The test of whether there is, in that case; for the statements behind the root's `mp_policy`."""
     names_float32: bool = False

@@ -216,10 +216,11 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     return [*lines, *(final.split("\n") if final else [])]
 
 
-def body_of_root(made: Draft) -> list[str]:
+def body_of_root(made: Draft, indent: str = "") -> list[str]:
     """The lines that shard the units, and the root, with nothing that is returned, in a function of their own."""
-    lines, root = _above_root(made, width=4)
-    call = _call(made, root, "", width=4).split("\n")
+    width = len(indent) + 4
+    lines, root = _above_root(made, width)
+    call = _call(made, root, "", width).split("\n")
     return [*lines, *call, *(each for text in made.after for each in text.split("\n"))]
 
 
@@ -383,13 +384,26 @@ def _unit_test(made: Draft, targets: UnitSelector, module: str) -> list[str]:
     return parts
 
 
+def is_in_place(made: Draft) -> bool:
+    """Whether nothing of the statement stays but what shards the model."""
+    try:
+        place = place_of(made.file, made.call)
+    except NotStatic:
+        return False
+    return place.choice is None and _is_in_place(made, place)
+
+
+def _is_in_place(made: Draft, place: Place) -> bool:
+    is_same = place.target == made.file.plain(made.model)
+    return place.direct and (bool(place.heads) or isinstance(place.line.body[0], cst.Expr) or is_same)
+
+
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     ctx = made.file
     sharded = [_call(made, root, "", width)] if made.has_root else []
     statement = place.line.body[0]
-    in_place = bool(place.heads) or isinstance(statement, cst.Expr) or place.target == ctx.plain(made.model)
     whole = place.choice or _whole(ctx, made.call)
-    if place.direct and in_place:
+    if _is_in_place(made, place):
         return "\n".join([*sharded, *made.after])
     if place.direct and not made.after and sharded:
         return ctx.quote_text(ctx.span(statement)[0], ctx.span(whole)[0]) + sharded[0]

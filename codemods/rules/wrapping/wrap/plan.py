@@ -93,20 +93,21 @@ def draft(
     model: str | None = None,
     asked: frozenset[cst.CSTNode] = frozenset(),
     left: frozenset[cst.CSTNode] = frozenset(),
+    for_others: bool = False,
 ) -> Draft:
     """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
 
-    `asked` are policies that become functions of a module, `left` are values that stay what they are. Raises NotStatic,
-    with the value that stands in the way, when the idiomatic form cannot be proved right.
+    `asked` are policies that become functions of a module, `left` are values that stay what they are, `for_others` is
+    a draft's. Raises NotStatic, with the value that stands in the way, when the idiomatic form cannot be proved right.
     """
     if any(isinstance(value, Entry) for value in read_arguments(ctx, call).values.values()):
         try:
-            return _drafted(ctx, call, model, asked, left, goes_on=True)
+            return _drafted(ctx, call, model, asked, left, for_others, goes_on=True)
         except NotFSDP1:
             raise
         except NotStatic:
             pass  # something needs the dict as it is
-    return _drafted(ctx, call, model, asked, left)
+    return _drafted(ctx, call, model, asked, left, for_others)
 
 
 def _drafted(
@@ -115,6 +116,7 @@ def _drafted(
     model: str | None,
     asked: frozenset[cst.CSTNode],
     left: frozenset[cst.CSTNode],
+    for_others: bool,
     goes_on: bool = False,
 ) -> Draft:
     """`goes_on` says whether a dict of arguments goes on to `fully_shard`. Raises NotStatic where it cannot."""
@@ -125,6 +127,8 @@ def _drafted(
         raise NotStatic("the wrapped module is not among the arguments")
     chosen = chosen_class(ctx, call)
     made = Draft(ctx, call, module, model or _quoted(module, ctx), chosen, asked=asked, left=left, goes_on=goes_on)
+    made.quoted |= {model} if model else set()
+    made.for_others = for_others
     _take(given, made)
     put_defaults(arguments, made)
     _translate(arguments, made)
