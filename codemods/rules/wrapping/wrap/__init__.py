@@ -243,7 +243,7 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     if made.is_function:
         written = [function_edit(made)]
     elif made.helper and not is_in_place(made):
-        written = [Edit(*ctx.bare_span(call), f"{made.helper}({ctx.quote(made.module)})")]
+        written = [Edit(*ctx.bare_span(call), f"{made.helper}({ctx.quote(made.module)}{made.helper_arguments})")]
     elif made.helper or _needs_place(made, ctx, call):
         written = edits(made, place_of(ctx, call))
     else:

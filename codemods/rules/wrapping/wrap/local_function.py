@@ -17,6 +17,7 @@ from codemods.api import NotStatic
 from codemods.reading.enclosing import contains, is_label, names_around
 from codemods.reading.layout import statement_start
 from codemods.reading.manual import block_of, context_of
+from codemods.template import has_word, pieces
 
 from .argument_comments import kept_comments
 from .draft import Draft
@@ -26,6 +27,7 @@ from .shared import Block, read_block
 
 _NAMES = ("shard", "shard_module", "apply_fsdp2")
 _MODULES = ("module", "part", "wrapped")
+_DICTS = ("kwargs", "arguments", "given")
 _BLOCKS = (cst.IndentedBlock, cst.Module)
 _LOOPS = (cst.For, cst.While)
 _LINES, _SAVED = 3, 3
@@ -40,14 +42,31 @@ class _Member:
     again: Draft
     blocks: tuple[str, ...]
     """What stands before, but for what is shared with the calls above."""
+    own_dict: str = ""
+    """The dict of arguments that the function is given as well, since other calls have another one."""
+    parameter: str = ""
+    """Its name in the function."""
 
     def body(self, indent: str = "", without: Sequence[str] = (), returns: bool = False) -> list[str]:
         """The lines of the function."""
         made = replace(self.again, before=[text for text in self.blocks if text not in without])
-        return body_of_function(made, indent) if returns else body_of_root(made, indent)
+        lines = body_of_function(made, indent) if returns else body_of_root(made, indent)
+        return "".join(self._with_parameter("\n".join(lines))).split("\n") if self.own_dict else lines
 
     def text(self, without: Sequence[str] = ()) -> str:
         return self.draft.file.plain("\n".join(self.body(without=without)))
+
+    def is_inside(self, text: str) -> bool:
+        """Whether a block says something of what the function is given."""
+        return not read_block(text, self.again).names.isdisjoint({self.again.model, self.own_dict})
+
+    def _with_parameter(self, text: str) -> Iterator[str]:
+        """The parameter in the place of the dict."""
+        for piece in pieces(text):
+            if isinstance(piece, str):
+                yield piece
+            else:
+                yield self.parameter if self.draft.file.plain(piece.text) == self.own_dict else piece.text
 
 
 class _Function(NamedTuple):
@@ -82,11 +101,26 @@ def put_in_functions(drafts: Iterable[Draft]) -> None:
 
 def _best(drafts: Sequence[Draft]) -> Sequence[_Function]:
     """What one model is seen not to need does nothing for it, so that one function can be for all."""
-    each_by_itself, for_all = (
-        list(_functions([member for each in drafts if (member := _member(each, drafts, for_others)) is not None]))
-        for for_others in (False, True)
-    )
-    return max(each_by_itself, for_all, key=lambda found: (sum(len(each.calls) for each in found), -len(found)))
+    found: list[Sequence[_Function]] = []
+    for for_others in (False, True):
+        members = [member for each in drafts if (member := _member(each, drafts, for_others)) is not None]
+        found.append(list(_functions(members)))
+        dicts = {member: _own_dict(member) for member in members}
+        if len({*dicts.values()} - {""}) > 1:
+            name = next((each for each in _DICTS if each not in names_around(drafts[0].file, drafts[0].call)), "")
+            given = [replace(each, own_dict=own, parameter=name) for each, own in dicts.items() if own and name]
+            found.append(list(_functions(given)))
+    return max(found, key=lambda found: (sum(len(each.calls) for each in found), -len(found)))
+
+
+def _own_dict(member: _Member) -> str:
+    """The name of the dict that a call takes its arguments out of, where a function can be given it."""
+    starred = [argument.value for argument in member.draft.call.args if argument.star]
+    (value,) = starred if len(starred) == 1 else (None,)
+    if not isinstance(value, cst.Name):
+        return ""
+    written = [piece for piece in pieces("\n".join(member.body())) if isinstance(piece, str)]
+    return "" if any(has_word(piece, value.value) for piece in written) else value.value
 
 
 def _is_other(draft: Draft) -> bool:
@@ -143,12 +177,12 @@ def _functions(members: Sequence[_Member]) -> Iterator[_Function]:
 
 def _above(first: _Member, other: _Member) -> list[str]:
     """What the other call has not, as it is computed above, and may be computed before the rest of the first."""
-    ctx, module = first.draft.file, first.again.model
+    ctx = first.draft.file
     theirs = {ctx.plain(text) for text in other.blocks}
     above, inside = list[str](), list[Block]()
     for text in first.blocks:
         block = read_block(text, first.again)
-        is_free = block.is_pure and module not in block.names and all(_is_apart(block, each) for each in inside)
+        is_free = block.is_pure and not first.is_inside(text) and all(_is_apart(block, each) for each in inside)
         if ctx.plain(text) not in theirs and is_free:
             above.append(text)
         else:
@@ -179,9 +213,10 @@ def _put(function: _Function, everything: Sequence[Draft]) -> None:
     returns = not all(map(is_in_place, calls))
     draft.above += [(place.statement, text) for text in own]
     draft.above.append((place.statement, "\n".join(_definition(name, function, place, returns, is_first=not own))))
-    for each in calls:
-        each.helper, each.before = name, []
-        each.quoted.add(name)
+    for each in function.calls:
+        each.draft.helper, each.draft.before = name, []
+        each.draft.helper_arguments = f", {each.own_dict}" if each.own_dict else ""
+        each.draft.quoted.add(name)
 
 
 def _definition(name: str, function: _Function, place: _Place, returns: bool, is_first: bool) -> Iterator[str]:
@@ -193,7 +228,7 @@ def _definition(name: str, function: _Function, place: _Place, returns: bool, is
     above = ctx.text[:line].rpartition("\n")[0].rpartition("\n")[2].strip()
     if not is_first or (above and not above.endswith(":")):
         yield from gap
-    yield f"def {name}({first.again.model}):"
+    yield f"def {name}({first.again.model}{f', {first.parameter}' if first.parameter else ''}):"
     body = first.body(ctx.text[line:start], function.above, returns)
     yield from (f"    {each}" if each else "" for each in body)
     yield from gap

@@ -23,6 +23,7 @@ from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
 from .draft import Draft, Entry, Note, Switch, Value
+from .entries import of_dict
 from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
 from .meta import meta_of_entry, translate_meta
@@ -100,14 +101,26 @@ def draft(
     `asked` are policies that become functions of a module, `left` are values that stay what they are, `for_others` is
     a draft's. Raises NotStatic, with the value that stands in the way, when the idiomatic form cannot be proved right.
     """
-    if any(isinstance(value, Entry) for value in read_arguments(ctx, call).values.values()):
+    given = read_arguments(ctx, call).values.values()
+    if any(isinstance(value, Entry) for value in given):
         try:
             return _drafted(ctx, call, model, asked, left, for_others, goes_on=True)
         except NotFSDP1:
             raise
         except NotStatic:
             pass  # something needs the dict as it is
-    return _drafted(ctx, call, model, asked, left, for_others)
+    try:
+        return _drafted(ctx, call, model, asked, left, for_others)
+    except NotFSDP1:
+        raise
+    except NotStatic:
+        if not any(isinstance(value, Switch) for value in given):
+            raise
+        try:  # what a condition puts into a dict is there at the call
+            return _drafted(ctx, call, model, asked, left, for_others, at_run_time=True)
+        except NotStatic:
+            pass
+        raise
 
 
 def _drafted(
@@ -118,9 +131,12 @@ def _drafted(
     left: frozenset[cst.CSTNode],
     for_others: bool,
     goes_on: bool = False,
+    at_run_time: bool = False,
 ) -> Draft:
-    """`goes_on` says whether a dict of arguments goes on to `fully_shard`. Raises NotStatic where it cannot."""
-    given = read_arguments(ctx, call)
+    """`goes_on` says whether a dict of arguments goes on to `fully_shard`, `at_run_time` whether it is read at the call
+    alone. Raises NotStatic where it cannot.
+    """
+    given = read_arguments(ctx, call, at_run_time)
     arguments = given.values
     module = arguments.pop("module", None)
     if not isinstance(module, cst.BaseExpression):
@@ -308,8 +324,8 @@ def _check_names(names: Iterable[str]) -> None:
         raise NotFSDP1(", ".join(unknown))
 
 
-def read_arguments(ctx: Context, call: cst.Call) -> Spread:
-    """The arguments by name.
+def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> Spread:
+    """The arguments by name; those that come by the name of a dict as entries of it, where they are read at run time.
 
     Raises NotFSDP1 for a name that is none of FSDP1's, and NotStatic for `*args`, and for a `**kwargs` that the program
     does not spell out.
@@ -322,7 +338,10 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
             raise NotStatic("an argument binds a name, which would be gone with it")
         if argument.star == "**":
             try:
-                found.add(spread(ctx, call, argument.value))
+                if at_run_time and isinstance(argument.value, cst.Name):
+                    found.add(of_dict(ctx, call, argument.value))
+                else:
+                    found.add(spread(ctx, call, argument.value))
             except NotStatic:
                 if ctx.fsdp1(call.func) != WRAPPER or is_given_from_outside(ctx, call, argument.value):
                     raise  # another class may take it, the `with` around it give more, or another program
