@@ -111,6 +111,8 @@ class Draft:
     """The other classes that the call may be of, each of which is called in a branch beside."""
     is_function: bool = False
     """Whether all of it becomes a function of the model, in the place of `partial(FSDP, …)`."""
+    is_context: bool = False
+    """Whether that is what `enable_wrap` is given, and `wrap` calls elsewhere: for parts of a model, then for all."""
     built: Makeup = field(default_factory=Makeup)
     """What the model is seen to be made of."""
     present: frozenset[str] = frozenset()

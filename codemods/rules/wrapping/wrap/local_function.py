@@ -15,11 +15,11 @@ import libcst as cst
 
 from codemods.api import NotStatic
 from codemods.reading.enclosing import contains, is_label, names_around
-from codemods.reading.layout import statement_start
 from codemods.reading.manual import block_of, context_of
 from codemods.template import has_word, pieces
 
 from .argument_comments import kept_comments
+from .as_function import definition_above
 from .draft import Draft
 from .emit import body_of_function, body_of_root, is_in_place
 from .plan import draft as drafted
@@ -212,26 +212,15 @@ def _put(function: _Function, everything: Sequence[Draft]) -> None:
         return
     returns = not all(map(is_in_place, calls))
     draft.above += [(place.statement, text) for text in own]
-    draft.above.append((place.statement, "\n".join(_definition(name, function, place, returns, is_first=not own))))
+    head = f"def {name}({first.again.model}{f', {first.parameter}' if first.parameter else ''}):"
+    lines = definition_above(
+        ctx, place.statement, head, lambda indent: first.body(indent, function.above, returns), is_first=not own
+    )
+    draft.above.append((place.statement, "\n".join(lines)))
     for each in function.calls:
         each.draft.helper, each.draft.before = name, []
         each.draft.helper_arguments = f", {each.own_dict}" if each.own_dict else ""
         each.draft.quoted.add(name)
-
-
-def _definition(name: str, function: _Function, place: _Place, returns: bool, is_first: bool) -> Iterator[str]:
-    """Its lines, with the empty ones around."""
-    first = function.calls[0]
-    ctx = first.draft.file
-    start, line = statement_start(ctx, place.statement)
-    gap = [""] * (2 if isinstance(ctx.parent(place.statement), cst.Module) else 1)
-    above = ctx.text[:line].rpartition("\n")[0].rpartition("\n")[2].strip()
-    if not is_first or (above and not above.endswith(":")):
-        yield from gap
-    yield f"def {name}({first.again.model}{f', {first.parameter}' if first.parameter else ''}):"
-    body = first.body(ctx.text[line:start], function.above, returns)
-    yield from (f"    {each}" if each else "" for each in body)
-    yield from gap
 
 
 def _place(calls: Sequence[Draft]) -> _Place | None:

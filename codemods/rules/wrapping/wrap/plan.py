@@ -9,16 +9,17 @@ import libcst as cst
 
 from codemods.api import Context, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
+from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name
+from codemods.reading.manual import argument_name, block_of, class_given
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
 
 from . import ignored
-from .as_function import given_later, refuse_rebound
+from .as_function import given_later, refuse_bound_below, refuse_rebound
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
@@ -314,6 +315,37 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     return made
 
 
+def draft_context(ctx: Context, call: cst.Call) -> Draft:
+    """`enable_wrap(wrapper_cls=FSDP, …)`, with `wrap` in other functions, is given a function of the module instead.
+
+    Raises NotStatic where that cannot say what the arguments said.
+    """
+    given = class_given(ctx, call)
+    if given is None or block_of(ctx, call) is None:
+        raise NotStatic("enable_wrap is not the only context of its `with`")
+    for where in ctx.files("wrap"):
+        for other in where.nodes(cst.Call):
+            if where.fsdp1(other.func) == "wrap" and any(_is_setting(where, each) for each in other.args[1:]):
+                raise NotStatic("a call of wrap is given arguments of its own")
+    refuse_bound_below(ctx, call)
+    made = Draft(ctx, call, given, "", is_function=True, is_context=True)
+    made.model = made.fresh("module", "model", "wrapped")
+    made.quoted.add(made.model)
+    spread_out = read_arguments(ctx, call)
+    _take(spread_out, made)
+    _translate(spread_out.values, made)
+    gather_arguments(made)
+    return made
+
+
+def _is_setting(ctx: Context, argument: cst.Arg) -> bool:
+    """Whether an argument behind the module may be one of FSDP1's: not `**kwargs` that nothing is passed by."""
+    function = ctx.scope(argument)
+    if argument.star != "**" or not isinstance(function, cst.FunctionDef):
+        return True
+    return not (is_rest_of(argument.value, function) and is_never_given_more(ctx, function))
+
+
 class NotFSDP1(NotStatic):
     """An argument that torch's FSDP1 does not take: the class is a changed one, or the program does not run."""
 
@@ -330,10 +362,12 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
     Raises NotFSDP1 for a name that is none of FSDP1's, and NotStatic for `*args`, and for a `**kwargs` that the program
     does not spell out.
     """
-    _check_names(name for argument in passed_arguments(ctx, call) if (name := argument_name(argument)))
+    wrapper = class_given(ctx, call)
+    passed = [argument for argument in passed_arguments(ctx, call) if argument.value is not wrapper]
+    _check_names(name for argument in passed if (name := argument_name(argument)))
     found = Spread()
     opened: list[cst.BaseExpression] = []
-    for index, argument in enumerate(passed_arguments(ctx, call)):
+    for index, argument in enumerate(passed):
         if _binds(argument.value):
             raise NotStatic("an argument binds a name, which would be gone with it")
         if argument.star == "**":
