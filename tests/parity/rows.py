@@ -174,6 +174,23 @@ program(
     "support",
 )
 
+program(
+    "custom policy with arguments that need no mesh of their own",
+    """
+    def choose(module):
+        if isinstance(module, Outer):
+            return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "backward_prefetch": None}
+        if isinstance(module, Block):
+            return dict(mixed_precision=MixedPrecision(reduce_dtype=torch.float64))
+        return isinstance(module, nn.Linear) and module.out_features == 1
+
+
+    def build():
+        low = MixedPrecision(reduce_dtype=torch.bfloat16)
+        return FSDP(Nested(), auto_wrap_policy=CustomPolicy(choose), mixed_precision=low, use_orig_params=True)
+    """,
+)
+
 BY_SIZE = "auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params={})"
 for model, size in {"Plain": "300", "Attention": "20", "Nested": "int(4e2)", "BufferFree": "10**9"}.items():
     row(f"size-based policy, {model} by {size}", model, BY_SIZE.format(size))

@@ -185,15 +185,24 @@ SUPPORT = {
             with enable_wrap(wrapper_cls=FSDP, **kwargs):
                 return wrap(net)
         """,
-    "one in a constructor of the program's own": """\
+    "one in a constructor of the program's own, with arguments of its own": """\
         class Net(nn.Module):
             def __init__(self):
-                self.inner = wrap(nn.Linear(8, 8))
+                self.inner = wrap(nn.Linear(8, 8), sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
 
 
         def build():
             with enable_wrap(wrapper_cls=FSDP, mixed_precision=MixedPrecision()):
                 return wrap(Net())
+        """,
+    "one in another function, by arguments from elsewhere": """\
+        def inner(net):
+            return wrap(net)
+
+
+        def build(net, **kwargs):
+            with enable_wrap(wrapper_cls=FSDP, **kwargs):
+                return inner(net)
         """,
     "casts": """\
         def build(net, whole):
@@ -313,14 +322,25 @@ HELPER = {
 }
 
 
+IN_CONTEXT = """
+    strategy = {} if options["zero3"] else {"reshard_after_forward": False}
+
+    def shard(module):
+        return fully_shard(module, **strategy)
+
+    with enable_wrap(wrapper_cls=shard):
+        yield
+"""
+
+
 def test_helpers_of_the_project_in_other_files() -> None:
     result = rewrite_files(HELPER)
     assert {change.path.name for change in result.report.changes} == {"sharding.py", "fsdp2_support.py"}
     text = result.after["utils/sharding.py"]
-    assert "with enable_wrap(wrapper_cls=shard_model, **arguments):" in text
+    assert IN_CONTEXT in text
     assert "return wrap(module)" in text
     assert "isinstance(module, FSDPModule)" in text
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN, Level.REVIEW}
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
 def test_optimizer_above_moves_below_the_context() -> None:

@@ -29,6 +29,10 @@ class UnitSelector:
     """Whether the test may pick the root too, which FSDP1 skips and FSDP2 refuses to shard twice."""
     may_be_container: bool = False
     """Whether it may pick a list or dict of modules: FSDP1 makes an empty unit of it, FSDP2 refuses it."""
+    own: str = ""
+    """What gives a unit arguments of its own, and None for what is none, in the place of a test."""
+    owned: frozenset[str] = frozenset()
+    """The names of such arguments."""
     units: str = ""
     """An expression that gives the units themselves, children first, in the place of a test of every module."""
     item: str = "unit"

@@ -329,6 +329,8 @@ def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: in
         # An initialisation draws its random numbers in FSDP1's order, which the reversed one is not.
         ordered = made.draws and made.imported(SUPPORT, "post_order")
         everything = f"{ordered}({made.model})" if ordered else f"reversed(list({everything}))"
+    if selector.own:
+        return _guarded(selector, _with_own(made, selector, module, everything, kwargs, width))
     lines = [
         f"for {module} in {everything}:",
         *(in_float32 if made.float32_class else []),
@@ -339,6 +341,23 @@ def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: in
         asked = selector.marks.format(module=module)
         lines = [f"for {module} in {made.model}.modules():  # the policy marks parts of some", f"    {asked}", *lines]
     return _guarded(selector, lines)
+
+
+def _with_own(
+    made: Draft, selector: UnitSelector, module: str, everything: str, kwargs: dict[str, str], width: int
+) -> list[str]:
+    """The loop where a function gives each unit arguments of its own."""
+    own = made.fresh("unit_kwargs", "own_kwargs")
+    usual = {name: text for name, text in kwargs.items() if name in selector.owned or name == "**"}
+    merged = [f"**{text}" if name == "**" else f'"{name}": {text}' for name, text in usual.items()]
+    given = f"{{{', '.join([*merged, f'**{own}'])}}}" if merged else own
+    kwargs = {**{name: text for name, text in kwargs.items() if name not in usual}, "**": given}
+    return [
+        f"for {module} in {everything}:",
+        f"    {own} = {selector.own.format(module=module)}",
+        *_if("if", [*_unit_test(made, selector, module), f"{own} is not None"], made, width),
+        *_shard(made, module, kwargs, 2, width),
+    ]
 
 
 def _if(keyword: str, parts: list[str], made: Draft, width: int) -> list[str]:
