@@ -203,6 +203,8 @@ def test_a_function_gives_the_module_where_that_is_used() -> None:
     text = rewrite(LONG.replace("teacher = FSDP(teacher, **settings)", "args.put(FSDP(args.made(), **settings))")).text
     assert "        return fully_shard(module, mp_policy=mp_policy)\n" in text
     assert "        args.put(shard(args.made()))\n" in text
+    text = rewrite(LONG.replace("student = FSDP(student,", "args.student = FSDP(Net(),")).text
+    assert "\n    args.student = shard(Net())\n" in text
 
 
 BY_ITSELF = {

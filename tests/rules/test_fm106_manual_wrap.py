@@ -159,11 +159,11 @@ def test_units_and_what_stands_before_them_go_out_with_the_block() -> None:
 
         def build(net, Block):
             # the decoder
-            # sharding_strategy: kept whole
             for tensor in (*net.decoder.parameters(), *net.decoder.buffers()):
                 on_device = tensor.data.to(torch.cuda.current_device())
                 dist.broadcast(on_device, src=0)
                 tensor.data.copy_(on_device)
+            # sharding_strategy: kept whole
             for module in net.decoder.modules():
                 if module is not net.decoder and isinstance(module, Block):
                     fully_shard(module, reshard_after_forward=False)

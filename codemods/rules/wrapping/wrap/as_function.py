@@ -13,7 +13,7 @@ from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.configuration import move
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import statement_start
-from codemods.reading.manual import argument_name, block_of
+from codemods.reading.manual import argument_name, block_of, context_of
 from codemods.tables.arguments import POSITIONS
 
 from .draft import Draft
@@ -91,13 +91,15 @@ def function_edit(made: Draft) -> Edit:
     first, last = ctx.whole_lines(line)
     above, below = ctx.text[:first], ctx.text[last:]
     wanted = 2 if isinstance(ctx.scope(made.call), cst.Module) else 1
+    gap = 0
     if above and not above.endswith(":" + ctx.newline):
-        lines[:0] = [""] * (wanted - _blank_lines(above[::-1], ctx) + 1)
+        gap = wanted - _blank_lines(above[::-1], ctx) + 1
     if not held:
         lines += ["", f"return {name}"]
     elif below.strip():
         lines += [""] * (wanted - _blank_lines(below, ctx))
-    return Edit(start, end, joined_lines(lines, indent, ctx))
+    margin = ctx.newline * gap + indent if gap > 0 and not context_of(ctx, made.call) else ""
+    return Edit(start - len(indent) if margin else start, end, margin + joined_lines(lines, indent, ctx))
 
 
 def context_edits(made: Draft, ctx: PlannedContext) -> list[Edit]:

@@ -26,6 +26,9 @@ from .other_classes import in_branches
 _ARGUMENTS = {"offload_policy": "cpu_offload", "mp_policy": "mixed_precision", "**": "sharding_strategy"}
 """What arguments of `fully_shard` were to FSDP1."""
 
+_IN_EVERY_CALL = frozenset({"cpu_offload", "sharding_strategy"})
+"""What is said of them stands above the calls of `fully_shard`, where no statement is written for them."""
+
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
@@ -233,11 +236,13 @@ def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     comments = kept_comments(made)
     sources = [made.written_for.get(block, "") for block in blocks]
     places = {*sources, *(["auto_wrap_policy"] if made.selector is not None else [])} - {""}
-    lines = [each.told for each in comments if each.argument not in places]
+    told = [each for each in comments if each.argument not in places]
+    lines = [each.told for each in told if each.argument not in _IN_EVERY_CALL]
     for index, block in enumerate(blocks):
         is_first = sources.index(sources[index]) == index
         lines += [each.text for each in comments if is_first and each.argument == sources[index] != ""]
         lines += block.split("\n")
+    lines += [each.told for each in told if each.argument in _IN_EVERY_CALL]
     unit, root = {**made.unit_kwargs, **common}, {**made.root_kwargs, **common}
     if made.selector is not None:
         selector = replace(made.selector, guard="") if choice else made.selector
@@ -404,12 +409,12 @@ def _unit_test(made: Draft, targets: UnitSelector, module: str) -> list[str]:
 
 
 def is_in_place(made: Draft) -> bool:
-    """Whether nothing of the statement stays but what shards the model."""
+    """Whether nothing of the statement stays but what shards the model, which is made above."""
     try:
         place = place_of(made.file, made.call)
     except NotStatic:
         return False
-    return place.choice is None and _is_in_place(made, place)
+    return place.choice is None and is_repeatable(made.module) and _is_in_place(made, place)
 
 
 def _is_in_place(made: Draft, place: Place) -> bool:
