@@ -1556,7 +1556,7 @@ def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
     assert "return fully_shard(model, mesh=self.mesh, **fsdp_kwargs)\n" in result.text
     assert not result.support
     other = code(text).replace("self.mesh.ndim == 2", "full > 2")
-    assert "fsdp_mesh = sharding_mesh(strategy.name, self.mesh)\n" in rewrite(header + other).text
+    assert "        mesh = sharding_mesh(strategy.name, self.mesh)\n" in rewrite(header + other).text
     # FSDP1 raised where a hybrid strategy met a mesh of one dimension: what ran has two, whoever chose it.
     hybrid = code(text).replace(
         "ShardingStrategy.FULL_SHARD if full else ShardingStrategy.SHARD_GRAD_OP", "one(self.mesh)"

@@ -657,7 +657,7 @@ def test_a_policy_or_none_that_a_function_returns_for_one_call_is_asked_for_ther
         assert "def policy_of(" in rewrite(before).text
 
 
-@pytest.mark.parametrize(("asked", "model"), [("self.mode", "self.model"), ("self.model.mode", "sharded_model")])
+@pytest.mark.parametrize(("asked", "model"), [("self.mode", "self.model"), ("self.model.mode", "model")])
 def test_what_the_condition_asks_is_not_the_model_that_the_call_sets(asked: str, model: str) -> None:
     before = _ONE_POLICY_OR_NONE.replace(
         "return FSDP(model, auto_wrap_policy=policy_of(args.mode))",
