@@ -26,7 +26,9 @@ from .other_classes import in_branches
 _ARGUMENTS = {"offload_policy": "cpu_offload", "mp_policy": "mixed_precision", "**": "sharding_strategy"}
 """What arguments of `fully_shard` were to FSDP1."""
 
-_IN_EVERY_CALL = frozenset({"cpu_offload", "sharding_strategy"})
+_STEPS = frozenset({"param_init_fn", "sync_module_states"})
+"""What becomes a step before each call of `fully_shard`, where it is one."""
+_IN_EVERY_CALL = frozenset({"cpu_offload", "sharding_strategy", *_STEPS})
 """What is said of them stands above the calls of `fully_shard`, where no statement is written for them."""
 
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
@@ -237,12 +239,13 @@ def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     sources = [made.written_for.get(block, "") for block in blocks]
     places = {*sources, *(["auto_wrap_policy"] if made.selector is not None else [])} - {""}
     told = [each for each in comments if each.argument not in places]
-    lines = [each.told for each in told if each.argument not in _IN_EVERY_CALL]
+    late = _IN_EVERY_CALL if made.unit_steps else _IN_EVERY_CALL - _STEPS
+    lines = [each.told for each in told if each.argument not in late]
     for index, block in enumerate(blocks):
         is_first = sources.index(sources[index]) == index
         lines += [each.text for each in comments if is_first and each.argument == sources[index] != ""]
         lines += block.split("\n")
-    lines += [each.told for each in told if each.argument in _IN_EVERY_CALL]
+    lines += [each.told for each in told if each.argument in late]
     unit, root = {**made.unit_kwargs, **common}, {**made.root_kwargs, **common}
     if made.selector is not None:
         selector = replace(made.selector, guard="") if choice else made.selector
