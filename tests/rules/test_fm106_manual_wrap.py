@@ -253,6 +253,25 @@ def test_what_only_run_time_knows_goes_through_the_support_module(text: str) -> 
     assert {finding.level for finding in result.findings} <= {Level.REWRITTEN, Level.REVIEW}
 
 
+IN_DICT = """\
+    def build(net, given):
+        params = dict(wrapper_cls=FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        with enable_wrap(**params):
+            net.inner = wrap(net.inner)
+            return {}
+    """
+
+
+def test_the_class_comes_out_of_a_dict() -> None:
+    text = rewrite(HEAD + code(IN_DICT.format("wrap(net)"))).text
+    assert text.endswith(
+        "    fully_shard(net.inner, reshard_after_forward=False)\n"
+        "    return fully_shard(net, reshard_after_forward=False)\n"
+    )
+    text = rewrite(HEAD + code(IN_DICT.format("given.more(net, lambda net: wrap(net, **given.settings))"))).text
+    assert "params = dict(wrapper_cls=shard_model," in text
+
+
 HELPER = {
     "utils/__init__.py": "",
     "utils/sharding.py": code(

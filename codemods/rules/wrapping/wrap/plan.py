@@ -12,7 +12,7 @@ from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name, block_of, class_given
+from codemods.reading.manual import argument_name, block_of, class_given, context_of
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
@@ -388,6 +388,8 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
             found.values[POSITIONS[index]] = argument.value
     for value in opened:
         found.add(of_open_dict(ctx, call, value, found.values))
+    if wrapper is not None or context_of(ctx, call) is not None:
+        found.values.pop("wrapper_cls", None)
     _check_names(found.values)
     found.values = {name: _in_any_case(name, value, ctx) for name, value in found.values.items()}
     return found
