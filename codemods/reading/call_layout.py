@@ -55,8 +55,10 @@ def line_above(ctx: PlannedContext, node: cst.CSTNode, *lines: str) -> Edit:
     if not gone:
         return insertion(ctx, node, lines)
     start, first = statement_start(ctx, node)
-    indent = ctx.text[first:start]
-    return Edit(start, start, "".join(f"{line}{ctx.newline}{indent[: len(indent) - gone]}" for line in lines))
+    indent = ctx.newline + ctx.text[first : start - gone]
+    following = [*lines[1:], "the statement"]
+    above = (f"{one}{indent if other else ctx.newline}" for one, other in zip(lines, following, strict=True))
+    return Edit(start, start, "".join(above))
 
 
 def line_below(ctx: PlannedContext, node: cst.CSTNode, line: str) -> str:

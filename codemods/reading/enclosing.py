@@ -124,5 +124,6 @@ def _is_without_gradients(entered: cst.BaseExpression, ctx: Context) -> bool:
 
 
 def names_around(ctx: Context, node: cst.CSTNode) -> frozenset[str]:
-    """Every name that is used or bound in the function (or module) a node stands in."""
-    return frozenset(name.value for name in ctx.inside(ctx.scope(node)) if isinstance(name, cst.Name))
+    """Every variable that is used or bound in the function (or module) a node stands in."""
+    names = (name for name in ctx.inside(ctx.scope(node)) if isinstance(name, cst.Name))
+    return frozenset(name.value for name in names if not is_label(name, ctx))

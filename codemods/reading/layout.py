@@ -83,7 +83,7 @@ def insertion(ctx: Context, node: cst.CSTNode, lines: Sequence[str]) -> Edit:
     if small is None:
         start, first = statement_start(ctx, node)
         indent = ctx.text[first:start]
-        return Edit(first, first, "".join(f"{indent}{line}{ctx.newline}" for line in lines))
+        return Edit(first, first, "".join(f"{indent}{line}{ctx.newline}" if line else ctx.newline for line in lines))
     start = ctx.span(small)[0]
     if len(lines) == 1:
         return Edit(start, start, f"{lines[0]}; ")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import bound_once
+from codemods.reading.shapes import is_call_to
 from codemods.tables.arguments import FORMER
 from codemods.tables.names import WRAPPER
 
@@ -28,11 +30,22 @@ def _is_context(ctx: Context, expression: cst.BaseExpression) -> bool:
 
 
 def class_given(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
-    """The `FSDP` of `enable_wrap(wrapper_cls=FSDP)`; None for any other call."""
+    """The `FSDP` of `enable_wrap(wrapper_cls=FSDP)`, be that out of a dict by `**`; None for any other call."""
     if ctx.fsdp1(call.func) != "enable_wrap":
         return None
-    given = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "wrapper_cls")
+    given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "wrapper_cls"]
+    for argument in call.args if not given else ():
+        made = bound_once(ctx, argument.value) if argument.star == "**" else None
+        if isinstance(made, cst.Dict):
+            elements = [each for each in made.elements if isinstance(each, cst.DictElement)]
+            given += [each.value for each in elements if _is_text(each.key, "wrapper_cls")]
+        elif is_call_to(made, "dict"):
+            given += [a.value for a in made.args if a.keyword is not None and a.keyword.value == "wrapper_cls"]
     return next((value for value in given if ctx.fsdp1(value) == WRAPPER), None)
+
+
+def _is_text(node: cst.BaseExpression, text: str) -> bool:
+    return isinstance(node, cst.SimpleString) and node.evaluated_value == text
 
 
 def block_of(ctx: Context, context: cst.Call) -> cst.With | None:

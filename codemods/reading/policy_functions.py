@@ -70,15 +70,15 @@ def _has_no_others(ctx: Context, or_mark: bool) -> bool:
 def leaves_something(origins: Sequence[Origin]) -> bool:
     """Whether one of them is a function that is seen to store more than variables of its own."""
     nodes = [(origin.file, origin.node) for origin in origins]
-    return any(isinstance(node, cst.FunctionDef) and _stores(node, where) for where, node in nodes)
+    return any(isinstance(node, cst.FunctionDef) and stores(node, where) for where, node in nodes)
 
 
 def _is_function_by_module(function: cst.FunctionDef, ctx: Context, or_mark: bool) -> bool:
-    leaves_nothing = not _stores(function, ctx) or (or_mark and only_marks_parts(function, ctx))
+    leaves_nothing = not stores(function, ctx) or (or_mark and only_marks_parts(function, ctx))
     return _always_looks_inside(function) and not _counts(function, ctx) and leaves_nothing
 
 
-def _stores(function: cst.FunctionDef, ctx: Context) -> bool:
+def stores(function: cst.FunctionDef, ctx: Context) -> bool:
     """Whether it sets attributes, elements or variables of others, or adds to a list: `seen.append(module)`."""
     for node in ctx.inside(function.body):
         if isinstance(node, (cst.Global, cst.Nonlocal)):

@@ -297,7 +297,7 @@ def _write(
         layout.insert([item for item in additions if item.module == support_module], otherwise)
         additions = [item for item in additions if item.module != support_module]
     guarded = [statement for statement in removals if layout.is_guarded(statement)]
-    if guarded and not any(layout.is_top_level(statement) for statement in removals):
+    if guarded and not any(layout.is_top_level(each) for each in removals if root_of(each) == "torch"):
         # `try: from torch.distributed.fsdp import …`: what comes instead may be missing too.
         stays = [item for item in additions if item.name and _is_for_fsdp(item)]
         layout.put_before(guarded[0], stays)

@@ -49,14 +49,21 @@ _HOLE = "__hole_in_a_template__"
 
 def _plain_literals(code: str) -> Iterator[tuple[int, int, int]]:
     """The row, counted from 0, and `[start, end)` in it, of each literal that means the same in other quotes."""
-    in_f_string = 0
+    lines, opened = code.split("\n"), list[tuple[int, int]]()
     for token in tokens(f"(\n{code}"):  # in brackets, which are never closed, no indentation counts
-        name = tokenize.tok_name[token.type]
-        in_f_string += (name == "FSTRING_START") - (name == "FSTRING_END")
-        text = token.string
-        is_one = name == "STRING" and not in_f_string and text[0] == '"' and not text.startswith('"""')
-        if is_one and not {"'", "\\"} & set(text) and _HOLE not in text:
-            yield token.start[0] - 2, token.start[1], token.end[1]
+        name, (row, start), (_, end) = tokenize.tok_name[token.type], token.start, token.end
+        if name == "FSTRING_START":
+            opened.append((row, start))
+        elif name == "FSTRING_END":
+            row, start = opened.pop()
+        if name not in {"STRING", "FSTRING_END"} or opened or row != token.end[0]:
+            continue
+        text = lines[row - 2][start:end]
+        start += text.startswith("f")
+        quoted = text.removeprefix("f")
+        is_one = quoted[:1] == quoted[-1:] == '"' and not {"'", "\\", '"'} & set(quoted[1:-1])
+        if is_one and _HOLE not in text:
+            yield row - 2, start, end
 
 
 def _is_double_here(tree: Tree, edit: Edit) -> bool:

@@ -28,6 +28,7 @@ _MAKES_A_VALUE = frozenset(
         *("dict", "list", "set", "tuple", "frozenset", "functools.partial"),
         *("callable", "isinstance", "issubclass"),
         *("torch.cuda.current_device", "torch.cuda.device_count", "torch.device", "torch.load"),
+        *("torch.distributed.get_rank", "torch.distributed.get_world_size"),
     }
 )
 """`torch.load` reads a file: nobody reads one for nothing."""

@@ -15,6 +15,7 @@ from codemods.reading.state_dict_settings import Settings
 from codemods.reading.usual_setting import usual_settings
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
+from codemods.rules.wrapping.wrap.local_function import put_in_functions
 from codemods.rules.wrapping.wrap.shared import share
 from codemods.tables.state_dicts import SETTINGS
 
@@ -32,7 +33,9 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
     sites = [site for site in model.wrapping.sites if site.file.path not in skipped]
     proposed = emissions.proposals(sites, model.wrapping.foreign | skipped.keys())
     decided = emissions.decide(sites, proposed)
-    share(each.draft for call, each in proposed.items() if decided[call] is Emission.NATIVE and each.draft is not None)
+    natives = [each.draft for call, each in proposed.items() if decided[call] is Emission.NATIVE and each.draft]
+    share(natives)
+    put_in_functions(natives)
     plan = Plan(
         wraps={call: _wrap_plan(proposed[call], decided[call]) for call in proposed},
         skipped=skipped,

@@ -59,9 +59,10 @@ HOLE = Hole(1, 5, False, 7).text
 @pytest.mark.parametrize(
     ("code", "written"),
     [
+        ('raise ValueError(f"no strategy: {name}")', "raise ValueError(f'no strategy: {name}')"),
         ("f(\"a\", 'b')", "f('a', 'b')"),
         ('x = ("it\'s", "\\n", "")', 'x = ("it\'s", "\\n", \'\')'),
-        ('f"{x[1]}" + rb"a" + "b"', 'f"{x[1]}" + rb"a" + \'b\''),
+        ('f"{x[1]}" + rb"a" + f"it\'s {x}"', 'f\'{x[1]}\' + rb"a" + f"it\'s {x}"'),
         ('"""A "doc"."""\nreturn "a"', '"""A "doc"."""\nreturn \'a\''),
         (f'    if {HOLE} == "a":\n  b = "c"\n', f"    if {HOLE} == 'a':\n  b = 'c'\n"),
         (f'f"{HOLE}", "{HOLE}", "a"', f'f"{HOLE}", "{HOLE}", \'a\''),

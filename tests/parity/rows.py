@@ -174,6 +174,23 @@ program(
     "support",
 )
 
+program(
+    "custom policy with arguments that need no mesh of their own",
+    """
+    def choose(module):
+        if isinstance(module, Outer):
+            return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "backward_prefetch": None}
+        if isinstance(module, Block):
+            return dict(mixed_precision=MixedPrecision(reduce_dtype=torch.float64))
+        return isinstance(module, nn.Linear) and module.out_features == 1
+
+
+    def build():
+        low = MixedPrecision(reduce_dtype=torch.bfloat16)
+        return FSDP(Nested(), auto_wrap_policy=CustomPolicy(choose), mixed_precision=low, use_orig_params=True)
+    """,
+)
+
 BY_SIZE = "auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params={})"
 for model, size in {"Plain": "300", "Attention": "20", "Nested": "int(4e2)", "BufferFree": "10**9"}.items():
     row(f"size-based policy, {model} by {size}", model, BY_SIZE.format(size))
@@ -1537,6 +1554,8 @@ for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
         """,
         world=4,
     )
+    if strategy == "SHARD_GRAD_OP":
+        continue
     mesh = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))' if "HYBRID" in strategy else "None"
     program(
         f"wrap in a context that is given a dict, {strategy}",
@@ -1557,6 +1576,52 @@ for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
         """,
         world=4,
     )
+program(
+    "wrap in the constructors of a model, and the context in another function",
+    """
+    from contextlib import contextmanager
+
+    from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = wrap(nn.Linear(8, 8))
+            self.register_buffer("table", torch.linspace(0.1, 0.7, 8))
+
+        def forward(self, x):
+            return torch.tanh(self.lin(x * self.table.to(x.dtype)))
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inp = nn.Linear(8, 8)
+            self.scaled = nn.ModuleList(wrap(Scaled()) for _ in range(2))
+            self.out = wrap(nn.Linear(8, 1))
+
+        def forward(self, x):
+            x = self.inp(x)
+            for scaled in self.scaled:
+                x = scaled(x * 1.001)
+            return self.out(x)
+
+
+    @contextmanager
+    def sharded(mixed):
+        bf16 = MixedPrecision(torch.bfloat16, torch.float32, buffer_dtype=torch.bfloat16) if mixed else None
+        strategy = ShardingStrategy.SHARD_GRAD_OP
+        with enable_wrap(wrapper_cls=FSDP, mixed_precision=bf16, sharding_strategy=strategy, sync_module_states=True):
+            yield
+
+
+    def build():
+        with sharded(True):
+            return wrap(Net())
+    """,
+    seed_by_rank=True,
+)
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(

@@ -712,9 +712,9 @@ def test_splat_that_is_updated_for_the_next_call() -> None:
 def test_splat_that_is_updated_under_another_condition() -> None:
     text = UPDATED.replace("    print(net)\n    if mode", "    print(net)\n    mode = mode.lower()\n    if mode")
     head = HEAD + "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
-    behind = rewrite(head + text).text.partition("mode = mode.lower()")[2]
-    assert '        policy = settings["auto_wrap_policy"]\n' in behind
-    assert '        initialize_unit(net, settings["param_init_fn"])\n' in behind
+    function = rewrite(head + text).text.partition("def shard(module):\n")[2].partition("return")[0]
+    assert '        policy = settings["auto_wrap_policy"]\n' in function
+    assert '        initialize_unit(module, settings["param_init_fn"])\n' in function
 
 
 def test_an_update_of_which_nothing_is_left_goes() -> None:
@@ -1556,7 +1556,7 @@ def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
     assert "return fully_shard(model, mesh=self.mesh, **fsdp_kwargs)\n" in result.text
     assert not result.support
     other = code(text).replace("self.mesh.ndim == 2", "full > 2")
-    assert "fsdp_mesh = sharding_mesh(strategy.name, self.mesh)\n" in rewrite(header + other).text
+    assert "        mesh = sharding_mesh(strategy.name, self.mesh)\n" in rewrite(header + other).text
     # FSDP1 raised where a hybrid strategy met a mesh of one dimension: what ran has two, whoever chose it.
     hybrid = code(text).replace(
         "ShardingStrategy.FULL_SHARD if full else ShardingStrategy.SHARD_GRAD_OP", "one(self.mesh)"

@@ -664,7 +664,7 @@ def test_a_policy_or_none_that_a_function_returns_for_one_call_is_asked_for_ther
         assert "def policy_of(" in rewrite(before).text
 
 
-@pytest.mark.parametrize(("asked", "model"), [("self.mode", "self.model"), ("self.model.mode", "sharded_model")])
+@pytest.mark.parametrize(("asked", "model"), [("self.mode", "self.model"), ("self.model.mode", "model")])
 def test_what_the_condition_asks_is_not_the_model_that_the_call_sets(asked: str, model: str) -> None:
     before = _ONE_POLICY_OR_NONE.replace(
         "return FSDP(model, auto_wrap_policy=policy_of(args.mode))",
@@ -1589,3 +1589,57 @@ def test_a_class_that_has_another_name_by_then_is_returned() -> None:
     before = IN_TUPLE.replace("    name, policy, steps = get_settings(args, Block)\n", again)
     after = rewrite(before.replace("def main(args):", "def main(args, layer):")).text
     assert "isinstance(module, layer)" not in after
+
+
+OWN_ARGUMENTS = """
+    import torch
+    from torch import nn
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp.wrap import CustomPolicy
+
+    from net import Block, Net
+
+
+    def choose(module):
+        if isinstance(module, Block):
+            return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+        return False
+
+
+    def main():
+        model = FSDP(Net(), auto_wrap_policy=CustomPolicy(choose))
+        return model
+"""
+
+
+def test_a_function_that_gives_units_arguments_of_their_own() -> None:
+    after = rewrite(code(OWN_ARGUMENTS)).text
+    assert '        return {"reshard_after_forward": False}\n    return None\n' in after
+    loop = """
+        def main():
+            model = Net()
+            for module in reversed(list(model.modules())):
+                unit_kwargs = choose(module)
+                if module is not model and unit_kwargs is not None:
+                    fully_shard(module, **unit_kwargs)
+            fully_shard(model)
+            return model
+        """
+    assert after.endswith(code(loop))
+
+
+AT_RUN_TIME = {
+    "a mesh of its own": ("ShardingStrategy.SHARD_GRAD_OP}", "ShardingStrategy.NO_SHARD}"),
+    "a group of its own": ('"sharding_strategy"', '"process_group"'),
+    "another mesh for the rest": ("(choose))", "(choose), sharding_strategy=ShardingStrategy.NO_SHARD)"),
+    "others ask it too": ("        return model", "        return choose(model)"),
+    "it counts": ("        if isinst", "        seen.append(module)\n        if isinst"),
+    "a dict that is not shown": ('{"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}', "settings(module)"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), AT_RUN_TIME.values(), ids=AT_RUN_TIME)
+def test_arguments_of_units_that_run_time_decides(old: str, new: str) -> None:
+    text = OWN_ARGUMENTS.replace(old, new)
+    assert text != OWN_ARGUMENTS
+    assert "shard_model" in rewrite(code(text)).support

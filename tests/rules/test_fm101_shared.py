@@ -119,7 +119,8 @@ COMPUTED_AGAIN = {
 @pytest.mark.parametrize("text", COMPUTED_AGAIN.values(), ids=COMPUTED_AGAIN)
 def test_computed_again(text: str) -> None:
     after = wrapping(text)
-    assert after.count(READ) == after.count(CHOSEN) == 2
+    in_function = after.count(f"        {READ}") == after.count(f"        {CHOSEN}") == after.count("def shard(") == 1
+    assert in_function or after.count(READ) == after.count(CHOSEN) == 2
 
 
 def test_what_the_program_calls_is_called_as_often() -> None:
@@ -127,7 +128,7 @@ def test_what_the_program_calls_is_called_as_often() -> None:
         "FSDP({}, auto_wrap_policy=ModuleWrapPolicy({{torch.nn.Linear}}), mixed_precision=bf16() if args.low else None)"
     )
     after = wrapping(SHARED["one after the other"], call)
-    assert after.count("bf16() if args.low") == 2
+    assert after.count("        mp_policy = bf16() if args.low") == after.count("def shard(module):") == 1
 
 
 def test_what_differs_is_computed_for_each() -> None:
@@ -169,10 +170,64 @@ def main(args, rank):
 """
 
 
-def test_a_block_for_several_models_is_written_for_each() -> None:
-    text = rewrite(LONG).text
-    assert text.count("broadcast(") == 2
-    assert text.count("fully_shard(module, mp_policy=block_mp_policy)") == 2
+IN_FUNCTION = """
+    mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    # Inputs are cast at the root only.
+    block_mp_policy = replace(mp_policy, cast_forward_inputs=False)
+
+    def shard(module):
+        for tensor in (*module.parameters(), *module.buffers()):
+            on_device = tensor.data.to(torch.cuda.current_device())
+            dist.broadcast(on_device, src=0)
+            tensor.data.copy_(on_device)
+        for buffer in module.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(torch.float32)
+        for submodule in module.modules():
+            if isinstance(submodule, Block):
+                fully_shard(submodule, mp_policy=block_mp_policy)
+        fully_shard(module, mp_policy=mp_policy)
+
+    shard(student)
+    if args.distill:
+        shard(teacher)
+    return student, teacher
+"""
+
+
+def test_a_block_for_several_models_is_a_function() -> None:
+    assert IN_FUNCTION in rewrite(LONG).text
+
+
+def test_a_function_gives_the_module_where_that_is_used() -> None:
+    text = rewrite(LONG.replace("teacher = FSDP(teacher, **settings)", "args.put(FSDP(args.made(), **settings))")).text
+    assert "        return fully_shard(module, mp_policy=mp_policy)\n" in text
+    assert "        args.put(shard(args.made()))\n" in text
+    text = rewrite(LONG.replace("student = FSDP(student,", "args.student = FSDP(Net(),")).text
+    assert "\n    args.student = shard(Net())\n" in text
+
+
+BY_ITSELF = {
+    "few lines": LONG.replace('        "sync_module_states": True,\n', "").replace(", buffer_dtype=torch.float32", ""),
+    "another policy": LONG.replace("(teacher, **settings)", "(teacher, **settings | {'auto_wrap_policy': None})"),
+    "a comment at an argument": LONG.replace(
+        "(teacher, **settings)", "(\n            teacher,  # frozen\n            **settings,\n        )"
+    ),
+    "a lambda": LONG.replace("teacher = FSDP(teacher, **settings)", "args.put(lambda net: FSDP(net, **settings))"),
+}
+
+
+@pytest.mark.parametrize("text", BY_ITSELF.values(), ids=BY_ITSELF)
+def test_no_function(text: str) -> None:
+    assert "def shard(" not in rewrite(text).text
+
+
+def test_a_function_stands_above_the_loop_and_leaves_the_name_of_the_user() -> None:
+    text = LONG.replace("    student = FSDP(", "    for student, shard in args.pairs:\n      student = FSDP(")
+    text = text.replace("    if args.distill:\n", "    for teacher in args.teachers:\n")
+    after = rewrite(text).text
+    assert after.index("    def shard_module(module):\n") < after.index("    for student, shard in args.pairs:\n")
+    assert "\n      shard_module(student)\n" in after
 
 
 def test_what_another_branch_puts_into_the_dict_is_not_given() -> None:

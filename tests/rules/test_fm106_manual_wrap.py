@@ -159,11 +159,11 @@ def test_units_and_what_stands_before_them_go_out_with_the_block() -> None:
 
         def build(net, Block):
             # the decoder
-            # sharding_strategy: kept whole
             for tensor in (*net.decoder.parameters(), *net.decoder.buffers()):
                 on_device = tensor.data.to(torch.cuda.current_device())
                 dist.broadcast(on_device, src=0)
                 tensor.data.copy_(on_device)
+            # sharding_strategy: kept whole
             for module in net.decoder.modules():
                 if module is not net.decoder and isinstance(module, Block):
                     fully_shard(module, reshard_after_forward=False)
@@ -185,15 +185,24 @@ SUPPORT = {
             with enable_wrap(wrapper_cls=FSDP, **kwargs):
                 return wrap(net)
         """,
-    "one in a constructor of the program's own": """\
+    "one in a constructor of the program's own, with arguments of its own": """\
         class Net(nn.Module):
             def __init__(self):
-                self.inner = wrap(nn.Linear(8, 8))
+                self.inner = wrap(nn.Linear(8, 8), sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
 
 
         def build():
             with enable_wrap(wrapper_cls=FSDP, mixed_precision=MixedPrecision()):
                 return wrap(Net())
+        """,
+    "one in another function, by arguments from elsewhere": """\
+        def inner(net):
+            return wrap(net)
+
+
+        def build(net, **kwargs):
+            with enable_wrap(wrapper_cls=FSDP, **kwargs):
+                return inner(net)
         """,
     "casts": """\
         def build(net, whole):
@@ -242,6 +251,25 @@ def test_what_only_run_time_knows_goes_through_the_support_module(text: str) -> 
     assert "wrapper_cls=shard_model" in result.text
     assert " wrap(" in result.text
     assert {finding.level for finding in result.findings} <= {Level.REWRITTEN, Level.REVIEW}
+
+
+IN_DICT = """\
+    def build(net, given):
+        params = dict(wrapper_cls=FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        with enable_wrap(**params):
+            net.inner = wrap(net.inner)
+            return {}
+    """
+
+
+def test_the_class_comes_out_of_a_dict() -> None:
+    text = rewrite(HEAD + code(IN_DICT.format("wrap(net)"))).text
+    assert text.endswith(
+        "    fully_shard(net.inner, reshard_after_forward=False)\n"
+        "    return fully_shard(net, reshard_after_forward=False)\n"
+    )
+    text = rewrite(HEAD + code(IN_DICT.format("given.more(net, lambda net: wrap(net, **given.settings))"))).text
+    assert "params = dict(wrapper_cls=shard_model," in text
 
 
 HELPER = {
@@ -313,14 +341,25 @@ HELPER = {
 }
 
 
+IN_CONTEXT = """
+    strategy = {} if options["zero3"] else {"reshard_after_forward": False}
+
+    def shard(module):
+        return fully_shard(module, **strategy)
+
+    with enable_wrap(wrapper_cls=shard):
+        yield
+"""
+
+
 def test_helpers_of_the_project_in_other_files() -> None:
     result = rewrite_files(HELPER)
     assert {change.path.name for change in result.report.changes} == {"sharding.py", "fsdp2_support.py"}
     text = result.after["utils/sharding.py"]
-    assert "with enable_wrap(wrapper_cls=shard_model, **arguments):" in text
+    assert IN_CONTEXT in text
     assert "return wrap(module)" in text
     assert "isinstance(module, FSDPModule)" in text
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN, Level.REVIEW}
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
 def test_optimizer_above_moves_below_the_context() -> None:

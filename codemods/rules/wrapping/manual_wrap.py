@@ -69,6 +69,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if ctx.plan.emission(call) is Emission.SKIP:
         message = "enable_wrap is left as it is, because a wrap inside of it is"
         return left(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")
+    if ctx.plan.is_drafted(call):
+        return None  # it is given a function instead (FM101)
     block = block_of(ctx, call)
     if ctx.plan.emission(call) is Emission.NATIVE and block is not None:
         message = "enable_wrap goes: each module is sharded where wrap stands"

@@ -216,7 +216,7 @@ WRAP_CONTEXTS: list[dict[str, Any]] = []
 
 @contextmanager
 def enable_wrap(*, wrapper_cls: Callable[..., nn.Module], **wrapper_kwargs: Any) -> Generator[None, None, None]:
-    """FSDP1's context inside which `wrap` wraps; `wrapper_cls` is `shard_model`."""
+    """FSDP1's context: inside of it `wrap` calls `wrapper_cls`."""
     if WRAP_CONTEXTS:
         raise NotImplementedError("enable_wrap cannot be nested")
     WRAP_CONTEXTS.append({"wrapper_cls": wrapper_cls, **wrapper_kwargs})

@@ -75,7 +75,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
 from codemods.reading.enclosing import call_given
 from codemods.reading.layout import removal
-from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
+from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
@@ -84,11 +84,11 @@ from codemods.tables.arguments import DROPPED, FORMER, POSITIONS
 from codemods.tables.versions import exists
 
 from .above_loop import edits_above, hoist
-from .as_function import function_edit
+from .as_function import context_edits, function_edit
 from .draft import Draft
-from .emit import edits, is_put_back, is_repeatable, place_of, root_call
+from .emit import edits, is_in_place, is_put_back, is_repeatable, place_of, root_call
 from .fixed_parameters import of_fixed_parameters
-from .plan import NotFSDP1, draft, draft_factory
+from .plan import NotFSDP1, draft, draft_context, draft_factory
 from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
 
@@ -240,9 +240,13 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     if planned.draft is None:
         return _through_support(call, ctx, planned.reason)
     made = planned.draft.copy()  # writing it adds imports
-    if made.is_function:
+    if made.is_context:
+        written = context_edits(made, ctx)
+    elif made.is_function:
         written = [function_edit(made)]
-    elif _needs_place(made, ctx, call):
+    elif made.helper and not is_in_place(made):
+        written = [Edit(*ctx.bare_span(call), f"{made.helper}({ctx.quote(made.module)}{made.helper_arguments})")]
+    elif made.helper or _needs_place(made, ctx, call):
         written = edits(made, place_of(ctx, call))
     else:
         written = [Edit(*ctx.bare_span(call), root_call(made))]
@@ -265,6 +269,8 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     """Raises NotStatic when the call cannot be written idiomatically where it stands."""
     if is_factory(ctx, call):
         return draft_factory(ctx, call)
+    if class_given(ctx, call) is not None and not ctx.wrapping.is_in_sight:
+        return draft_context(ctx, call)
     if not is_constructor(ctx, call) and chosen_class(ctx, call) is None:
         raise NotStatic("the constructor is passed on as a value")
     context = context_of(ctx, call)

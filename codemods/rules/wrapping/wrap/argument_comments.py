@@ -82,6 +82,7 @@ def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
         or name not in made.present
         or value == _DEFAULTS.get(name)
         or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name])
+        or (name == "device_id" and not {name, "sync_module_states"} & {*made.written_for.values()})
     ]
 
 

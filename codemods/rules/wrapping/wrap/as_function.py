@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
 import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic
-from codemods.reading.call_layout import argument_removal
+from codemods.plan import PlannedContext
+from codemods.reading.call_layout import argument_removal, line_above
+from codemods.reading.configuration import move
 from codemods.reading.enclosing import enclosing
-from codemods.reading.manual import argument_name
+from codemods.reading.layout import statement_start
+from codemods.reading.manual import argument_name, block_of, context_of
 from codemods.tables.arguments import POSITIONS
 
 from .draft import Draft
 from .emit import body_of_function, joined_lines, line_indent
+from .shared import read_block
 
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 
@@ -25,6 +32,12 @@ def refuse_rebound(ctx: Context, call: cst.Call) -> None:
     scope = ctx.scope(call)
     if isinstance(scope, cst.ClassDef) or any(isinstance(node, _LOOPS) for node in ctx.ancestors(call)):
         raise NotStatic("the constructor is passed on as a value, from a loop or a class")
+    refuse_bound_below(ctx, call)
+
+
+def refuse_bound_below(ctx: Context, call: cst.Call) -> None:
+    """Raise NotStatic where what a call reads is bound again below it."""
+    scope = ctx.scope(call)
     read = {node.value for node in ctx.inside(call) if isinstance(node, cst.Name)}
     below = ctx.span(call)[1]
     for node in ctx.inside(scope):
@@ -78,13 +91,46 @@ def function_edit(made: Draft) -> Edit:
     first, last = ctx.whole_lines(line)
     above, below = ctx.text[:first], ctx.text[last:]
     wanted = 2 if isinstance(ctx.scope(made.call), cst.Module) else 1
+    gap = 0
     if above and not above.endswith(":" + ctx.newline):
-        lines[:0] = [""] * (wanted - _blank_lines(above[::-1], ctx) + 1)
+        gap = wanted - _blank_lines(above[::-1], ctx) + 1
     if not held:
         lines += ["", f"return {name}"]
     elif below.strip():
         lines += [""] * (wanted - _blank_lines(below, ctx))
-    return Edit(start, end, joined_lines(lines, indent, ctx))
+    margin = ctx.newline * gap + indent if gap > 0 and not context_of(ctx, made.call) else ""
+    return Edit(start - len(indent) if margin else start, end, margin + joined_lines(lines, indent, ctx))
+
+
+def context_edits(made: Draft, ctx: PlannedContext) -> list[Edit]:
+    """The function above the `with`, and `enable_wrap` of the support module that is given it."""
+    context = block_of(ctx, made.call)
+    assert context is not None
+    name = made.fresh("shard", "shard_module", "apply_fsdp2")
+    inside = [text for text in made.before if made.model in read_block(text, made).names]
+    above = [line for text in made.before if text not in inside for line in text.split("\n")]
+    again = replace(made, before=inside)
+    head = f"def {name}({made.model}):"
+    lines = definition_above(ctx, context, head, lambda indent: body_of_function(again, indent), not above)
+    edit = line_above(ctx, context, *joined_lines([*above, *lines], "", ctx).split(ctx.newline))
+    moved = move(made.call.func, "enable_wrap", ctx)
+    made.imports |= {*again.imports, *moved.imports}
+    given = Edit(*ctx.bare_span(made.call), f"{ctx.quote(made.call.func)}(wrapper_cls={name})")
+    return [edit, given, *moved.edits]
+
+
+def definition_above(
+    ctx: Context, statement: cst.CSTNode, head: str, body: Callable[[str], Iterable[str]], is_first: bool = True
+) -> Iterator[str]:
+    """The lines of a function above a statement, with the empty ones around; `body` is told how far in it stands."""
+    start, line = statement_start(ctx, statement)
+    gap = [""] * (2 if isinstance(ctx.parent(statement), cst.Module) else 1)
+    above = ctx.text[:line].rpartition("\n")[0].rpartition("\n")[2].strip()
+    if not is_first or (above and not above.endswith(":")):
+        yield from gap
+    yield head
+    yield from (f"    {each}" if each else "" for each in body(ctx.text[line:start]))
+    yield from gap
 
 
 def _blank_lines(text: str, ctx: Context) -> int:

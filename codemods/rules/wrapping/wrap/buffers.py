@@ -38,10 +38,15 @@ _LOADING = ("torch.compile", "torch.load")
 
 
 def has_no_buffers(draft: Draft) -> bool:
-    """Whether the model is seen to hold no buffer."""
+    """Whether the model is seen to hold no buffer, and nothing is written for others too."""
     made = draft.built
     files = {where.path: where for where, _ in (*made.made, *made.classes)} | {draft.file.path: draft.file}
-    is_seen = made.is_whole and all(map(_holds_none, made.from_libraries)) and not _registers_any(draft.file)
+    is_seen = (
+        not draft.for_others
+        and made.is_whole
+        and all(map(_holds_none, made.from_libraries))
+        and not _registers_any(draft.file)
+    )
     return is_seen and not any(map(_puts_in_later, files.values()))
 
 

@@ -20,7 +20,7 @@ def function_targets(
         if listed is not None and not (draft.ignores or draft.float32_class or as_test):
             return UnitSelector("", nested=False, may_be_root=False, units=origin.file.quote(listed), item="block")
         test, parameter = substituted(origin.file, function), function.params.params[0].name.value
-        container = not _excludes_containers(origin.file, function.body, parameter)
+        container = not excludes_containers(origin.file, function.body, parameter)
         return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
     if isinstance(function, (cst.Name, cst.Attribute)):
         test = f"{origin.file.quote(function)}({{module}})"
@@ -34,7 +34,7 @@ def policy_targets(origin: Origin) -> UnitSelector | None:
     asked, function = asked_of_module(origin), origin.node
     if asked is None or not isinstance(function, cst.Lambda):
         return None
-    container = not _excludes_containers(origin.file, asked, "module")
+    container = not excludes_containers(origin.file, asked, "module")
     test = substituted(origin.file, function, asked)
     return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
 
@@ -85,12 +85,12 @@ def _makes_module_list(origin: Origin, depth: int) -> bool:
 
 def is_yes_or_no(function: cst.BaseExpression) -> bool:
     """Whether it is a lambda that can only answer True or False."""
-    return isinstance(function, cst.Lambda) and len(function.params.params) == 1 and _is_bool(function.body)
+    return isinstance(function, cst.Lambda) and len(function.params.params) == 1 and is_bool(function.body)
 
 
-def _is_bool(node: cst.BaseExpression) -> bool:
+def is_bool(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.BooleanOperation):
-        return _is_bool(node.left) and _is_bool(node.right)
+        return is_bool(node.left) and is_bool(node.right)
     if isinstance(node, cst.UnaryOperation):
         return isinstance(node.operator, cst.Not)
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
@@ -115,7 +115,7 @@ def _definition_excludes_containers(ctx: Context, function: cst.BaseExpression) 
         condition = statements[0].test if refuses and len(inner) == 1 and _returned(inner[0]) is not None else None
     elif len(statements) != 1:
         condition = None
-    return condition is not None and _excludes_containers(origins[0].file, condition, parameters[0].name.value)
+    return condition is not None and excludes_containers(origins[0].file, condition, parameters[0].name.value)
 
 
 def _returned(statement: cst.BaseStatement | cst.BaseSmallStatement) -> cst.BaseExpression | None:
@@ -124,10 +124,10 @@ def _returned(statement: cst.BaseStatement | cst.BaseSmallStatement) -> cst.Base
     return statement.value if isinstance(statement, cst.Return) else None
 
 
-def _excludes_containers(ctx: Context, test: cst.BaseExpression, parameter: str) -> bool:
+def excludes_containers(ctx: Context, test: cst.BaseExpression, parameter: str) -> bool:
     """Whether the test says no to a list or dict of modules, which has no weight and is of no layer's class."""
     if isinstance(test, cst.BooleanOperation):
-        sides = [_excludes_containers(ctx, side, parameter) for side in (test.left, test.right)]
+        sides = [excludes_containers(ctx, side, parameter) for side in (test.left, test.right)]
         return any(sides) if isinstance(test.operator, cst.And) else all(sides)
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
         operator = test.comparisons[0].operator

@@ -29,6 +29,10 @@ class UnitSelector:
     """Whether the test may pick the root too, which FSDP1 skips and FSDP2 refuses to shard twice."""
     may_be_container: bool = False
     """Whether it may pick a list or dict of modules: FSDP1 makes an empty unit of it, FSDP2 refuses it."""
+    own: str = ""
+    """What gives a unit arguments of its own, and None for what is none, in the place of a test."""
+    owned: frozenset[str] = frozenset()
+    """The names of such arguments."""
     units: str = ""
     """An expression that gives the units themselves, children first, in the place of a test of every module."""
     item: str = "unit"
@@ -111,6 +115,8 @@ class Draft:
     """The other classes that the call may be of, each of which is called in a branch beside."""
     is_function: bool = False
     """Whether all of it becomes a function of the model, in the place of `partial(FSDP, …)`."""
+    is_context: bool = False
+    """Whether that is what `enable_wrap` is given, and `wrap` calls elsewhere: for parts of a model, then for all."""
     built: Makeup = field(default_factory=Makeup)
     """What the model is seen to be made of."""
     present: frozenset[str] = frozenset()
@@ -119,6 +125,8 @@ class Draft:
     """Statements before sharding, each possibly of several lines, indented by four spaces within."""
     above: list[tuple[cst.CSTNode, str]] = field(default_factory=list)
     """Those that stand above the statement around the call that may run it more than once, and that statement."""
+    shared: list[str] = field(default_factory=list)
+    """Those that a call above has as well, so that they are not written for this one."""
     after: list[str] = field(default_factory=list)
     """Statements behind the root's `fully_shard`."""
     common_kwargs: dict[str, str] = field(default_factory=dict)
@@ -162,6 +170,8 @@ class Draft:
     """The class that mixed precision left in float32, in units of its own: BatchNorm, where the model has it."""
     may_lack_precision: bool = False
     """Whether there may be no `mixed_precision` at run time."""
+    for_others: bool = False
+    """Whether what is written is for other models too, so that what one is seen not to need is there."""
     casts: str = ""
     """The test of whether there is, in that case; for the statements behind the root's `mp_policy`."""
     names_float32: bool = False

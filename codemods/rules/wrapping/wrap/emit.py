@@ -26,6 +26,11 @@ from .other_classes import in_branches
 _ARGUMENTS = {"offload_policy": "cpu_offload", "mp_policy": "mixed_precision", "**": "sharding_strategy"}
 """What arguments of `fully_shard` were to FSDP1."""
 
+_STEPS = frozenset({"param_init_fn", "sync_module_states"})
+"""What becomes a step before each call of `fully_shard`, where it is one."""
+_IN_EVERY_CALL = frozenset({"cpu_offload", "sharding_strategy", *_STEPS})
+"""What is said of them stands above the calls of `fully_shard`, where no statement is written for them."""
+
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
@@ -216,10 +221,11 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     return [*lines, *(final.split("\n") if final else [])]
 
 
-def body_of_root(made: Draft) -> list[str]:
+def body_of_root(made: Draft, indent: str = "") -> list[str]:
     """The lines that shard the units, and the root, with nothing that is returned, in a function of their own."""
-    lines, root = _above_root(made, width=4)
-    call = _call(made, root, "", width=4).split("\n")
+    width = len(indent) + 4
+    lines, root = _above_root(made, width)
+    call = _call(made, root, "", width).split("\n")
     return [*lines, *call, *(each for text in made.after for each in text.split("\n"))]
 
 
@@ -232,11 +238,14 @@ def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     comments = kept_comments(made)
     sources = [made.written_for.get(block, "") for block in blocks]
     places = {*sources, *(["auto_wrap_policy"] if made.selector is not None else [])} - {""}
-    lines = [each.told for each in comments if each.argument not in places]
+    told = [each for each in comments if each.argument not in places]
+    late = _IN_EVERY_CALL if made.unit_steps else _IN_EVERY_CALL - _STEPS
+    lines = [each.told for each in told if each.argument not in late]
     for index, block in enumerate(blocks):
         is_first = sources.index(sources[index]) == index
         lines += [each.text for each in comments if is_first and each.argument == sources[index] != ""]
         lines += block.split("\n")
+    lines += [each.told for each in told if each.argument in late]
     unit, root = {**made.unit_kwargs, **common}, {**made.root_kwargs, **common}
     if made.selector is not None:
         selector = replace(made.selector, guard="") if choice else made.selector
@@ -328,6 +337,8 @@ def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: in
         # An initialisation draws its random numbers in FSDP1's order, which the reversed one is not.
         ordered = made.draws and made.imported(SUPPORT, "post_order")
         everything = f"{ordered}({made.model})" if ordered else f"reversed(list({everything}))"
+    if selector.own:
+        return _guarded(selector, _with_own(made, selector, module, everything, kwargs, width))
     lines = [
         f"for {module} in {everything}:",
         *(in_float32 if made.float32_class else []),
@@ -338,6 +349,23 @@ def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: in
         asked = selector.marks.format(module=module)
         lines = [f"for {module} in {made.model}.modules():  # the policy marks parts of some", f"    {asked}", *lines]
     return _guarded(selector, lines)
+
+
+def _with_own(
+    made: Draft, selector: UnitSelector, module: str, everything: str, kwargs: dict[str, str], width: int
+) -> list[str]:
+    """The loop where a function gives each unit arguments of its own."""
+    own = made.fresh("unit_kwargs", "own_kwargs")
+    usual = {name: text for name, text in kwargs.items() if name in selector.owned or name == "**"}
+    merged = [f"**{text}" if name == "**" else f'"{name}": {text}' for name, text in usual.items()]
+    given = f"{{{', '.join([*merged, f'**{own}'])}}}" if merged else own
+    kwargs = {**{name: text for name, text in kwargs.items() if name not in usual}, "**": given}
+    return [
+        f"for {module} in {everything}:",
+        f"    {own} = {selector.own.format(module=module)}",
+        *_if("if", [*_unit_test(made, selector, module), f"{own} is not None"], made, width),
+        *_shard(made, module, kwargs, 2, width),
+    ]
 
 
 def _if(keyword: str, parts: list[str], made: Draft, width: int) -> list[str]:
@@ -383,13 +411,26 @@ def _unit_test(made: Draft, targets: UnitSelector, module: str) -> list[str]:
     return parts
 
 
+def is_in_place(made: Draft) -> bool:
+    """Whether nothing of the statement stays but what shards the model, which is made above."""
+    try:
+        place = place_of(made.file, made.call)
+    except NotStatic:
+        return False
+    return place.choice is None and is_repeatable(made.module) and _is_in_place(made, place)
+
+
+def _is_in_place(made: Draft, place: Place) -> bool:
+    is_same = place.target == made.file.plain(made.model)
+    return place.direct and (bool(place.heads) or isinstance(place.line.body[0], cst.Expr) or is_same)
+
+
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     ctx = made.file
     sharded = [_call(made, root, "", width)] if made.has_root else []
     statement = place.line.body[0]
-    in_place = bool(place.heads) or isinstance(statement, cst.Expr) or place.target == ctx.plain(made.model)
     whole = place.choice or _whole(ctx, made.call)
-    if place.direct and in_place:
+    if _is_in_place(made, place):
         return "\n".join([*sharded, *made.after])
     if place.direct and not made.after and sharded:
         return ctx.quote_text(ctx.span(statement)[0], ctx.span(whole)[0]) + sharded[0]

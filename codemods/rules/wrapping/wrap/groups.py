@@ -24,7 +24,8 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
     if all(is_world(origin) for origin in ranks.origins) and not strategy.meshes:
         return
     pair = [element.value for element in ranks.node.elements] if isinstance(ranks.node, cst.Tuple) else []
-    if strategy.known in HYBRID and len(pair) != 2:
+    is_pair = not ranks.may_be_none and all(_is_pair(origin) for origin in ranks.origins)
+    if strategy.known in HYBRID and len(pair) != 2 and not is_pair:
         raise NotStatic(f"sharding_strategy {strategy.known} with process_group")
     is_tuple = any(isinstance(origin.node, cst.Tuple) for origin in ranks.origins)
     if is_tuple and not strategy.names & HYBRID:
@@ -37,8 +38,8 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
         _look_up(ranks, strategy, device, draft)
         return
     draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
-    if pair:
-        groups = ", ".join(draft.file.quote(group) for group in pair)
+    if pair or (is_pair and strategy.known in HYBRID):
+        groups = ", ".join(draft.file.quote(group) for group in pair) or f"*{ranks.text}"
         made = f"{draft.imported(SUPPORT, 'hsdp_mesh_from_groups')}({groups}, {device})"
         draft.mesh, draft.group = name, None
     elif strategy.names & HYBRID or _is_of_run_time(strategy, ranks):
@@ -55,6 +56,10 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
         group = draft.group or ""
         replicated = f"{name} = {draft.imported(SUPPORT, 'replicate_mesh')}({device}, {group})"
         draft.before[-1] += "\n" + "\n".join(under_keys(strategy, list(strategy.keys), [NO_SHARD, replicated]))
+
+
+def _is_pair(origin: Origin) -> bool:
+    return isinstance(origin.node, cst.Tuple) and len(origin.node.elements) == 2
 
 
 def _are_pairs_of_branches(ranks: Ranks, strategy: Strategy, draft: Draft) -> bool:

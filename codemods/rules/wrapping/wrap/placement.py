@@ -284,6 +284,8 @@ def _synchronise(condition: str, draft: Draft) -> None:
 def _may_have_sharded_parts(draft: Draft) -> bool:
     """Whether parts of the model are wrapped by hand before the model itself is."""
     ctx = draft.file
+    if draft.is_context:
+        return True
     if are_units_apart(ctx, draft.call):
         return False
     if is_called_again(ctx, draft.call) and root_around(ctx, draft.call) is None and wraps_parts(ctx, draft.call):

@@ -9,20 +9,22 @@ import libcst as cst
 
 from codemods.api import Context, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
+from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name
+from codemods.reading.manual import argument_name, block_of, class_given, context_of
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
 
 from . import ignored
-from .as_function import given_later, refuse_rebound
+from .as_function import given_later, refuse_bound_below, refuse_rebound
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
 from .draft import Draft, Entry, Note, Switch, Value
+from .entries import of_dict
 from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
 from .meta import meta_of_entry, translate_meta
@@ -94,20 +96,33 @@ def draft(
     model: str | None = None,
     asked: frozenset[cst.CSTNode] = frozenset(),
     left: frozenset[cst.CSTNode] = frozenset(),
+    for_others: bool = False,
 ) -> Draft:
     """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
 
-    `asked` are policies that become functions of a module, `left` are values that stay what they are. Raises NotStatic,
-    with the value that stands in the way, when the idiomatic form cannot be proved right.
+    `asked` are policies that become functions of a module, `left` are values that stay what they are, `for_others` is
+    a draft's. Raises NotStatic, with the value that stands in the way, when the idiomatic form cannot be proved right.
     """
-    if any(isinstance(value, Entry) for value in read_arguments(ctx, call).values.values()):
+    given = read_arguments(ctx, call).values.values()
+    if any(isinstance(value, Entry) for value in given):
         try:
-            return _drafted(ctx, call, model, asked, left, goes_on=True)
+            return _drafted(ctx, call, model, asked, left, for_others, goes_on=True)
         except NotFSDP1:
             raise
         except NotStatic:
             pass  # something needs the dict as it is
-    return _drafted(ctx, call, model, asked, left)
+    try:
+        return _drafted(ctx, call, model, asked, left, for_others)
+    except NotFSDP1:
+        raise
+    except NotStatic:
+        if not any(isinstance(value, Switch) for value in given):
+            raise
+        try:  # what a condition puts into a dict is there at the call
+            return _drafted(ctx, call, model, asked, left, for_others, at_run_time=True)
+        except NotStatic:
+            pass
+        raise
 
 
 def _drafted(
@@ -116,10 +131,14 @@ def _drafted(
     model: str | None,
     asked: frozenset[cst.CSTNode],
     left: frozenset[cst.CSTNode],
+    for_others: bool,
     goes_on: bool = False,
+    at_run_time: bool = False,
 ) -> Draft:
-    """`goes_on` says whether a dict of arguments goes on to `fully_shard`. Raises NotStatic where it cannot."""
-    given = read_arguments(ctx, call)
+    """`goes_on` says whether a dict of arguments goes on to `fully_shard`, `at_run_time` whether it is read at the call
+    alone. Raises NotStatic where it cannot.
+    """
+    given = read_arguments(ctx, call, at_run_time)
     arguments = given.values
     for name in _SETTINGS & arguments.keys():
         if is_name(arguments[name], "False"):
@@ -129,6 +148,8 @@ def _drafted(
         raise NotStatic("the wrapped module is not among the arguments")
     chosen = chosen_class(ctx, call)
     made = Draft(ctx, call, module, model or _quoted(module, ctx), chosen, asked=asked, left=left, goes_on=goes_on)
+    made.quoted |= {model} if model else set()
+    made.for_others = for_others
     _take(given, made)
     put_defaults(arguments, made)
     _translate(arguments, made)
@@ -298,6 +319,37 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     return made
 
 
+def draft_context(ctx: Context, call: cst.Call) -> Draft:
+    """`enable_wrap(wrapper_cls=FSDP, …)`, with `wrap` in other functions, is given a function of the module instead.
+
+    Raises NotStatic where that cannot say what the arguments said.
+    """
+    given = class_given(ctx, call)
+    if given is None or block_of(ctx, call) is None:
+        raise NotStatic("enable_wrap is not the only context of its `with`")
+    for where in ctx.files("wrap"):
+        for other in where.nodes(cst.Call):
+            if where.fsdp1(other.func) == "wrap" and any(_is_setting(where, each) for each in other.args[1:]):
+                raise NotStatic("a call of wrap is given arguments of its own")
+    refuse_bound_below(ctx, call)
+    made = Draft(ctx, call, given, "", is_function=True, is_context=True)
+    made.model = made.fresh("module", "model", "wrapped")
+    made.quoted.add(made.model)
+    spread_out = read_arguments(ctx, call)
+    _take(spread_out, made)
+    _translate(spread_out.values, made)
+    gather_arguments(made)
+    return made
+
+
+def _is_setting(ctx: Context, argument: cst.Arg) -> bool:
+    """Whether an argument behind the module may be one of FSDP1's: not `**kwargs` that nothing is passed by."""
+    function = ctx.scope(argument)
+    if argument.star != "**" or not isinstance(function, cst.FunctionDef):
+        return True
+    return not (is_rest_of(argument.value, function) and is_never_given_more(ctx, function))
+
+
 class NotFSDP1(NotStatic):
     """An argument that torch's FSDP1 does not take: the class is a changed one, or the program does not run."""
 
@@ -308,21 +360,26 @@ def _check_names(names: Iterable[str]) -> None:
         raise NotFSDP1(", ".join(unknown))
 
 
-def read_arguments(ctx: Context, call: cst.Call) -> Spread:
-    """The arguments by name.
+def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> Spread:
+    """The arguments by name; those that come by the name of a dict as entries of it, where they are read at run time.
 
     Raises NotFSDP1 for a name that is none of FSDP1's, and NotStatic for `*args`, and for a `**kwargs` that the program
     does not spell out.
     """
-    _check_names(name for argument in passed_arguments(ctx, call) if (name := argument_name(argument)))
+    wrapper = class_given(ctx, call)
+    passed = [argument for argument in passed_arguments(ctx, call) if argument.value is not wrapper]
+    _check_names(name for argument in passed if (name := argument_name(argument)))
     found = Spread()
     opened: list[cst.BaseExpression] = []
-    for index, argument in enumerate(passed_arguments(ctx, call)):
+    for index, argument in enumerate(passed):
         if _binds(argument.value):
             raise NotStatic("an argument binds a name, which would be gone with it")
         if argument.star == "**":
             try:
-                found.add(spread(ctx, call, argument.value))
+                if at_run_time and isinstance(argument.value, cst.Name):
+                    found.add(of_dict(ctx, call, argument.value))
+                else:
+                    found.add(spread(ctx, call, argument.value))
             except NotStatic:
                 if ctx.fsdp1(call.func) != WRAPPER or is_given_from_outside(ctx, call, argument.value):
                     raise  # another class may take it, the `with` around it give more, or another program
@@ -335,6 +392,8 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
             found.values[POSITIONS[index]] = argument.value
     for value in opened:
         found.add(of_open_dict(ctx, call, value, found.values))
+    if wrapper is not None or context_of(ctx, call) is not None:
+        found.values.pop("wrapper_cls", None)
     _check_names(found.values)
     found.values = {name: _in_any_case(name, value, ctx) for name, value in found.values.items()}
     return found

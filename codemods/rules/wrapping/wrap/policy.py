@@ -14,7 +14,7 @@ import libcst as cst
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
-from codemods.reading.enclosing import bound_once, contains
+from codemods.reading.enclosing import bound_once, contains, is_label
 from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.optional_results import arguments_given, function_only_for, optional_result
 from codemods.reading.policies import class_elements, policy_call, policy_classes
@@ -83,9 +83,10 @@ def _returned_or_none(value: cst.BaseExpression, draft: Draft) -> bool:
         return False
     found = optional_result(ctx, value)
     model = ctx.plain(draft.model)
-    if found is None or any(
-        isinstance(node, (cst.Name, cst.Attribute)) and ctx.code(node) == model for node in ctx.inside(value)
-    ):
+    read = [
+        each for each in ctx.inside(value) if isinstance(each, (cst.Name, cst.Attribute)) and not is_label(each, ctx)
+    ]
+    if found is None or any(ctx.code(each) == model for each in read):
         return False  # it may be another model above the call
     state = draft.state()
     origin = Origin(ctx, found.made)

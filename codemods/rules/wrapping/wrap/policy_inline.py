@@ -26,6 +26,7 @@ from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
 from .condition import function_targets, is_yes_or_no, policy_targets
+from .custom_policy import custom_units
 from .draft import Draft, UnitSelector
 from .unit_classes import can_be_container, can_be_root, can_nest
 
@@ -51,7 +52,9 @@ def units_of(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSele
     if made == "CustomPolicy":
         function = given_for(arguments, "lambda_fn", first=True)
         if not is_yes_or_no(function):
-            raise NotStatic("auto_wrap_policy: CustomPolicy, which may give units arguments of their own")
+            if as_test:
+                raise NotStatic("auto_wrap_policy: CustomPolicy, which may give units arguments of their own")
+            return custom_units(origin, function, draft)
         return function_targets(origin, function, draft, as_test=as_test)
     classes = policy_classes(origin)
     listed = units_in_a_list(origin.file, classes, draft) if not as_test else None

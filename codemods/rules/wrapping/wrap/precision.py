@@ -398,6 +398,10 @@ def _may_have_precision(ctx: Context, call: cst.Call) -> bool:
 def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_units, cast_root = casts
     cast_root = cast_root or cast_units
+    if draft.is_context and cast_root:  # parts of a model, and then the model around them
+        draft.common_kwargs["mp_policy"] = policy
+        draft.after += [] if cast_units else [f"{draft.imported(SUPPORT, 'cast_at_root')}({draft.model})"]
+        return
     if not cast_root:
         draft.common_kwargs["mp_policy"] = draft.held(_without_casts(policy, draft), "fsdp_mp_policy")
         return

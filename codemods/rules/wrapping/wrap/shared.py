@@ -67,6 +67,7 @@ def _share(drafts: Sequence[Draft]) -> None:
                 kept.append(place)
         written[here] = [blocks[here][place] for place in kept]
         above = len(draft.above)
+        draft.shared = [text for at, text in enumerate(_texts(draft)) if at not in kept]
         draft.before = [draft.before[place - above] for place in kept if place >= above]
         draft.above = [draft.above[place] for place in kept if place < above]
 
@@ -74,6 +75,10 @@ def _share(drafts: Sequence[Draft]) -> None:
 def _blocks(draft: Draft) -> list[Block]:
     above = [replace(read_block(text, draft), above=place) for place, text in draft.above]
     return [*above, *(read_block(text, draft) for text in draft.before)]
+
+
+def _texts(draft: Draft) -> list[str]:
+    return [*(text for _, text in draft.above), *draft.before]
 
 
 def _has(

@@ -52,7 +52,7 @@ def _nn_name(ctx: Context, element: cst.BaseExpression) -> str:
 
 def can_be_root(draft: Draft, ctx: Context, classes: cst.BaseExpression) -> bool:
     """False when the model's class is seen and is none of the target classes."""
-    return can_make_root(draft.file, draft.module, ctx, classes)
+    return draft.for_others or can_make_root(draft.file, draft.module, ctx, classes)
 
 
 def can_make_root(where: Context, model: cst.BaseExpression, ctx: Context, classes: cst.BaseExpression) -> bool:
