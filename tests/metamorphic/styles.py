@@ -1,4 +1,4 @@
-"""Other styles of the same program: what one writes in a line another writes in two.
+"""Other styles of the same program: what one writes in a line another writes in two, or keeps in an object.
 
 A finding that a style loses is one that real programs lose. `make styles` writes every program of `tests/rules` in each
 of them (`everywhere.py`), and lists those that are decided about otherwise. That a name in between makes a program need
@@ -98,37 +98,41 @@ def contexts_apart(tree: ast.Module) -> None:
 
 
 def receivers(tree: ast.Module) -> None:
-    """`inner = net.cuda()`, then `inner.half()`: what a call is a method of gets a name above."""
+    """`receiver = net.cuda()`, then `receiver.half()`: what a call is a method of gets a name above."""
     for block in _blocks(tree):
         for statement in [*block]:
             call = statement.value if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)) else None
-            if (
-                isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Attribute)
-                and isinstance(call.func.value, ast.Call)
-            ):
-                name = f"receiver_{call.lineno}"
-                block.insert(block.index(statement), _set(name, call.func.value))
-                call.func.value = ast.Name(name, ast.Load())
+            method = call.func if isinstance(call, ast.Call) else None
+            if isinstance(method, ast.Attribute) and isinstance(method.value, ast.Call):
+                name = f"receiver_{method.lineno}"
+                block.insert(block.index(statement), _set(name, method.value))
+                method.value = ast.Name(name, ast.Load())
 
 
 def by_name(tree: ast.Module) -> None:
     """`FSDP(module=net)`: arguments of what the file defines, and of what is often called, by their names."""
-    names = {node.name: _parameters(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            made = next(
-                (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None
-            )
-            names[node.name] = _parameters(made) if made else []
+    known = {**_PARAMETERS, **_defined(tree)}
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and not any(isinstance(each, ast.Starred) for each in call.args):
             func = call.func
-            known = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-            parameters = names.get(known, _PARAMETERS.get(known, []))
+            name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+            parameters = known.get(name, [])
             if len(call.args) <= len(parameters):
-                call.keywords[:0] = [ast.keyword(name, value) for name, value in zip(parameters, call.args)]
+                given = zip(parameters, call.args, strict=False)
+                call.keywords[:0] = [ast.keyword(parameter, value) for parameter, value in given]
                 call.args = []
+
+
+def _defined(tree: ast.Module) -> dict[str, list[str]]:
+    """What the functions of a file, and the constructors of its classes, call their parameters."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = _parameters(node)
+        elif isinstance(node, ast.ClassDef):
+            inits = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+            found[node.name] = _parameters(inits[0]) if inits else []
+    return found
 
 
 _PARAMETERS = {
@@ -164,22 +168,20 @@ def in_main(tree: ast.Module) -> None:
     """A script's statements stand in a function."""
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
     rest = [each for each in tree.body if not isinstance(each, kinds)]
-    used = {node.id for each in tree.body if each not in rest for node in ast.walk(each) if isinstance(node, ast.Name)}
-    bound = {
-        node.id
-        for each in rest
-        for node in ast.walk(each)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    if rest and not used & bound:
+    defined = [each for each in tree.body if isinstance(each, kinds)]
+    used = {node.id for each in defined for node in ast.walk(each) if isinstance(node, ast.Name)}
+    if rest and not any(name in used for each in rest for name in _stored(each)):
         nothing = ast.arguments([], [], None, [], [], None, [])
         run = ast.Expr(ast.Call(ast.Name("run_all", ast.Load()), [], []))
-        tree.body = [each for each in tree.body if each not in rest]
-        tree.body += [ast.FunctionDef("run_all", nothing, rest, [], None), run]
+        tree.body = [*defined, ast.FunctionDef("run_all", nothing, rest, [], None), run]
+
+
+def _stored(tree: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))]
 
 
 def attributes(tree: ast.Module) -> None:
-    """What a function keeps in variables, a class keeps in attributes: `WithMain().main(x)` in the place of `main(x)`."""
+    """What a function keeps in variables, a class keeps in attributes: `WithMain().main(x)` for `main(x)`."""
     for node in [*ast.walk(tree)]:
         if isinstance(node, ast.ClassDef):
             for method in node.body:
@@ -210,8 +212,8 @@ def _keep(function: ast.FunctionDef, owner: str) -> bool:
     others = {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
     targets = [target for node in ast.walk(function) if isinstance(node, ast.Assign) for target in node.targets]
     kept = {id(node) for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-    stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))]
-    names = {node.id for node in stored} - {node.id for node in stored if id(node) not in kept} - others
+    bound = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, (ast.Store, ast.Del))]
+    names = {node.id for node in bound} - {node.id for node in bound if id(node) not in kept} - others
     function.body = [_Kept(names, owner).visit(each) for each in function.body]
     return bool(names)
 
@@ -266,60 +268,17 @@ def pairs(tree: ast.Module) -> None:
 def together(tree: ast.Module) -> None:
     """`a, b = x, y` for two assignments of which the second does not read the first."""
     for block in _blocks(tree):
-        at = 0
-        while at + 1 < len(block):
-            one, two = block[at : at + 2]
+        for at in range(len(block) - 1, 0, -1):
+            one, two = block[at - 1 : at + 1]
             if isinstance(one, ast.Assign) and isinstance(two, ast.Assign) and not _depends(one, two):
-                both = (
-                    ast.Tuple([one.targets[0], two.targets[0]], ast.Store()),
-                    ast.Tuple([one.value, two.value], ast.Load()),
-                )
-                block[at : at + 2] = [ast.Assign([both[0]], both[1])]
-            at += 1
+                targets = ast.Tuple([one.targets[0], two.targets[0]], ast.Store())
+                block[at - 1 : at + 1] = [ast.Assign([targets], ast.Tuple([one.value, two.value], ast.Load()))]
 
 
 def _depends(one: ast.Assign, two: ast.Assign) -> bool:
-    simple = all(
-        len(each.targets) == 1 and isinstance(each.targets[0], (ast.Name, ast.Attribute)) for each in (one, two)
-    )
-    return not simple or ast.unparse(one.targets[0]) in ast.unparse(two)
-
-
-def functions_for_lambdas(tree: ast.Module) -> None:
-    """`def each(x): return …` above, for a lambda."""
-    for block in _blocks(tree):
-        for statement in [*block]:
-            if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)) and statement.value is not None:
-                found = [
-                    node
-                    for node in ast.walk(statement.value)
-                    if isinstance(node, ast.Call)
-                    and any(isinstance(each, ast.Lambda) for each in (*node.args, *(k.value for k in node.keywords)))
-                ]
-                inside = any(
-                    isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.DictComp)) and node not in found
-                    for node in ast.walk(statement.value)
-                    if not isinstance(node, ast.Lambda)
-                )
-                for number, call in enumerate([] if inside else found):
-                    for holder, key, value in [
-                        *((call.args, n, v) for n, v in enumerate(call.args)),
-                        *((k, "value", k.value) for k in call.keywords),
-                    ]:
-                        if isinstance(value, ast.Lambda):
-                            name = f"each_{statement.lineno}_{number}_{key}"
-                            made = ast.FunctionDef(name, value.args, [ast.Return(value.body)], [], None)
-                            block.insert(block.index(statement), made)
-                            new = ast.Name(name, ast.Load())
-                            holder.__setitem__(key, new) if isinstance(holder, list) else setattr(holder, key, new)
-
-
-def guards(tree: ast.Module) -> None:
-    """`if not x: return` and the rest behind it, for a function that ends in `if x: …`."""
-    for node in ast.walk(tree):
-        last = node.body[-1] if isinstance(node, ast.FunctionDef) else None
-        if isinstance(node, ast.FunctionDef) and isinstance(last, ast.If) and not last.orelse:
-            node.body[-1:] = [ast.If(ast.UnaryOp(ast.Not(), last.test), [ast.Return(None)], []), *last.body]
+    targets = [*one.targets, *two.targets]
+    is_simple = len(targets) == 2 and all(isinstance(each, (ast.Name, ast.Attribute)) for each in targets)
+    return not is_simple or ast.unparse(targets[0]) in ast.unparse(two)
 
 
 STYLES: tuple[Style, ...] = (
@@ -339,8 +298,6 @@ STYLES: tuple[Style, ...] = (
     listed_in_loops,
     pairs,
     together,
-    functions_for_lambdas,
-    guards,
 )
 
 

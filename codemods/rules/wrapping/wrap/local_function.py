@@ -66,7 +66,7 @@ class _Member:
             if isinstance(piece, str):
                 yield piece
             else:
-                yield self.parameter if self.draft.file.plain(piece.text) == self.own_dict else piece.text
+                yield self.parameter if _is_name(self.draft.file.plain(piece.text), self.own_dict) else piece.text
 
 
 class _Function(NamedTuple):
@@ -246,6 +246,13 @@ def _place(calls: Sequence[Draft]) -> _Place | None:
 
 def _written(draft: Draft) -> str:
     return draft.file.plain("\n".join([*(text for _, text in draft.above), *body_of_root(draft)]))
+
+
+def _is_name(text: str, name: str) -> bool:
+    """Whether an expression is a name, be it in brackets."""
+    while text.startswith("(") and text.endswith(")"):
+        text = text[1:-1].strip()
+    return text == name
 
 
 def _names(text: str) -> set[str]:
