@@ -53,6 +53,16 @@ def meets(left: frozenset[str], right: frozenset[str]) -> bool:
     return any(same(one, other) for one in left for other in right)
 
 
+def assigned(node: cst.Assign) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """Each target with its value: `a` with `x` and `b` with `y` of `a, b = x, y`."""
+    for target in (each.target for each in node.targets):
+        if isinstance(target, cst.Tuple) and isinstance(node.value, cst.Tuple):
+            if len(target.elements) == len(node.value.elements):
+                yield from ((t.value, v.value) for t, v in zip(target.elements, node.value.elements, strict=True))
+                continue
+        yield target, node.value
+
+
 def reads(node: cst.CSTNode) -> frozenset[str]:
     """Every place that is named in a statement or expression, functions that are called left out."""
     return frozenset(_reads(node))

@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing
-from codemods.reading.places import item, place, same
+from codemods.reading.places import assigned, item, place, same
 from codemods.reading.shapes import is_call_to, only_target
 
 _BASES = 8
@@ -151,8 +151,8 @@ def aliases(ctx: Context, function: cst.FunctionDef, places: frozenset[str]) -> 
     """`self.model` for `model`, and the other way round, after `self.model = model`."""
     found = set()
     for node in ctx.inside(function.body):
-        if isinstance(node, cst.Assign) and len(node.targets) == 1:
-            pair = {place(node.targets[0].target), place(node.value)}
+        for target, value in assigned(node) if isinstance(node, cst.Assign) and len(node.targets) == 1 else ():
+            pair = {place(target), place(value)}
             if None not in pair and pair & places:
                 found |= {each for each in pair if each is not None}
     return frozenset(found)

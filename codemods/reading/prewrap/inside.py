@@ -12,7 +12,7 @@ from codemods.api import Context
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.places import base, item, place, reads, writes
+from codemods.reading.places import assigned, base, bound, item, place, reads
 from codemods.reading.shapes import only_target
 from codemods.reading.shardings import is_fully_shard
 from codemods.reading.words import last_name
@@ -57,8 +57,9 @@ def kept_outside(
         if isinstance(node, (cst.Assign, cst.Return)) and isinstance(node.value, cst.Call):
             if node.value is not made and is_optimizer(where, node.value):
                 continue  # found by itself
-        if isinstance(node, cst.Assign) and passes_on(where, node.value, kept, made):
-            stored |= {found for found in writes(node) if found.startswith("self.")}
+        if isinstance(node, cst.Assign):
+            passed = [target for target, value in assigned(node) if passes_on(where, value, kept, made)]
+            stored |= {found for target in passed for found in bound(target) if found.startswith("self.")}
         elif isinstance(node, cst.Return) and node.value is not None:
             if passes_on(where, node.value, kept, made):
                 return _as_an_item(where, function, node.value, kept, made, call, ctx)
@@ -94,8 +95,9 @@ def _carried(
 ) -> frozenset[str]:
     """With the local names that it gets on its way: `groups` of `groups = [{"params": decay}]`."""
     for node in where.inside(function.body):
-        if isinstance(node, cst.Assign) and passes_on(where, node.value, kept, made):
-            kept |= {name for name in writes(node) if "." not in name}
+        for target, value in assigned(node) if isinstance(node, cst.Assign) else ():
+            if passes_on(where, value, kept, made):
+                kept |= {name for name in bound(target) if "." not in name}
     return kept
 
 
@@ -143,14 +145,15 @@ def _links_above(ctx: Context, site: cst.Call) -> Iterator[tuple[str, str, bool]
     for node in ctx.nodes(cst.Assign):
         if ctx.scope(node) is not scope or ctx.span(node)[0] >= here:
             continue
-        if isinstance(node.value, cst.Call) and _wraps(ctx, node.value):
-            continue  # what is wrapped already has the parameters that are trained
-        same, others = _same_module(ctx, node.value) or item(node.value), sorted(reads(node.value))
-        for left in filter(None, (place(target.target) for target in node.targets)):
+        for target, value in assigned(node):
+            left = place(target)
+            if left is None or (isinstance(value, cst.Call) and _wraps(ctx, value)):
+                continue  # what is wrapped already has the parameters that are trained
+            same = _same_module(ctx, value) or item(value)
             if same is not None:
                 yield left, same, True
-            elif isinstance(node.value, cst.Call) and not _is_read(node.value):
-                yield from ((left, other, False) for other in others)
+            elif isinstance(value, cst.Call) and not _is_read(value):
+                yield from ((left, other, False) for other in sorted(reads(value)))
 
 
 def _wraps(ctx: Context, call: cst.Call) -> bool:
@@ -193,10 +196,9 @@ def _assigned_above(ctx: Context, site: cst.Call) -> Iterator[tuple[cst.Assign, 
     """The assignments of one place to another, above a call in its function."""
     scope, here = ctx.scope(site), ctx.span(site)[0]
     for node in ctx.nodes(cst.Assign):
-        right = place(node.value)
-        if right is not None and ctx.scope(node) is scope and ctx.span(node)[0] < here:
-            for left in (place(target.target) for target in node.targets):
-                if left is not None:
+        if ctx.scope(node) is scope and ctx.span(node)[0] < here:
+            for left, right in ((place(target), place(value)) for target, value in assigned(node)):
+                if left is not None and right is not None:
                     yield node, left, right
 
 

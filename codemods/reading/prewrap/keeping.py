@@ -8,7 +8,8 @@ from itertools import takewhile
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.places import bound, place, writes
+from codemods.reading.enclosing import contains
+from codemods.reading.places import assigned, bound, place, writes
 from codemods.reading.shapes import is_attribute
 
 from .entering import classes
@@ -78,6 +79,9 @@ def passes_on(ctx: Context, value: cst.BaseExpression, kept: frozenset[str], mad
 def written_by(ctx: Context, call: cst.BaseExpression) -> frozenset[str]:
     """What the statement around a call binds or changes; of a loop, what it collects in."""
     for node in ctx.ancestors(call):
+        if isinstance(node, cst.Assign):
+            targets = [target for target, value in assigned(node) if value is call or contains(ctx, value, call)]
+            return frozenset(found for target in targets for found in bound(target))
         if isinstance(node, cst.SimpleStatementLine):
             return writes(node)
         if isinstance(node, cst.For):
