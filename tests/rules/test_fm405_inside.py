@@ -400,6 +400,117 @@ REBOUND = {
             return trainer
         """,
     ),
+    "in an object that nobody is seen to tell to wrap": (
+        TRAINER,
+        """
+            def wrap(self):
+                self.model = FSDP(self.model, use_orig_params=True)
+        """,
+        """
+            def wrap(self):
+                unsharded = list(self.model.named_parameters())
+                fully_shard(self.model)
+                rebind_optimizer(self.optimizer, unsharded, self.model)
+        """,
+    ),
+    "in an object that is made and told to wrap in one line": (
+        TRAINER,
+        """
+            def wrap(self):
+                self.model = FSDP(self.model, use_orig_params=True)
+
+
+        def main(net):
+            Trainer(net).wrap()
+        """,
+        """
+            def wrap(self):
+                unsharded = list(self.model.named_parameters())
+                fully_shard(self.model)
+                rebind_optimizer(self.optimizer, unsharded, self.model)
+
+
+        def main(net):
+            Trainer(net).wrap()
+        """,
+    ),
+    "among the arguments of the object": (
+        """
+        class Trainer:
+            def __init__(self, model, optimizer):
+                self.model, self.optimizer = model, optimizer
+        """,
+        """
+            def wrap(self):
+                self.model = FSDP(self.model, use_orig_params=True)
+
+
+        def main(net):
+            trainer = Trainer(net, torch.optim.SGD(net.parameters()))
+            trainer.wrap()
+        """,
+        """
+            def wrap(self):
+                unsharded = list(self.model.named_parameters())
+                fully_shard(self.model)
+                rebind_optimizer(self.optimizer, unsharded, self.model)
+
+
+        def main(net):
+            trainer = Trainer(net, torch.optim.SGD(net.parameters()))
+            trainer.wrap()
+        """,
+    ),
+    "above the object that is given it": (
+        """
+        class Trainer:
+            def __init__(self, model, optimizer):
+                self.model, self.optimizer = model, optimizer
+        """,
+        """
+            def wrap(self):
+                self.model = FSDP(self.model, use_orig_params=True)
+
+
+        def main(net):
+            optimizer = torch.optim.SGD(net.parameters())
+            Trainer(net, optimizer).wrap()
+        """,
+        """
+            def wrap(self):
+                unsharded = list(self.model.named_parameters())
+                fully_shard(self.model)
+                rebind_optimizer(self.optimizer, unsharded, self.model)
+
+
+        def main(net):
+            optimizer = torch.optim.SGD(net.parameters())
+            Trainer(net, optimizer).wrap()
+        """,
+    ),
+    "among the arguments of the function that wraps": (
+        "",
+        """
+        def wrap(model, optimizer):
+            model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+
+
+        def main(net):
+            return wrap(net, torch.optim.SGD(net.parameters()))
+        """,
+        """
+        def wrap(model, optimizer):
+            unsharded = list(model.named_parameters())
+            fully_shard(model)
+            rebind_optimizer(optimizer, unsharded, model)
+            return model, optimizer
+
+
+        def main(net):
+            return wrap(net, torch.optim.SGD(net.parameters()))
+        """,
+    ),
 }
 
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing
-from codemods.reading.places import assigned, item, place, same
+from codemods.reading.places import assigned, base, item, place, same
 from codemods.reading.shapes import is_call_to, only_target
 
 _BASES = 8
@@ -74,14 +74,42 @@ def _returned(ctx: Context, function: cst.FunctionDef, position: int | str | Non
         if found is not None:
             yield f"{found}{rest}"
         elif isinstance(value, cst.Call) and rest:
-            for where, init in classes(ctx, value):
-                names = [param.name.value for param in init.params.params][1:]
-                kept = aliases(where, init, frozenset({f"self{rest}"}))
-                for name, argument in zip(names, value.args, strict=False):
-                    name = argument.keyword.value if argument.keyword is not None else name
-                    given = place(argument.value)
-                    if name in kept and given is not None:
-                        yield given
+            yield from given_as(ctx, value, rest)
+
+
+def given_as(ctx: Context, call: cst.Call, rest: str) -> Iterator[str]:
+    """What a constructor is given that its object keeps: `net` of `Trainer(net)`, for `.model`."""
+    for where, init in classes(ctx, call):
+        kept = aliases(where, init, frozenset({f"self{rest}"}))
+        for name, argument in arguments_of(init, call):
+            given = base(argument.value)
+            if name in kept and given is not None:
+                yield given
+
+
+def arguments_of(init: cst.FunctionDef, call: cst.Call) -> Iterator[tuple[str, cst.Arg]]:
+    """The arguments of a constructor's call by the names that `__init__` has for them."""
+    names = [param.name.value for param in init.params.params][1:]
+    for position, argument in enumerate(call.args):
+        if argument.keyword is not None:
+            yield argument.keyword.value, argument
+        elif not argument.star and position < len(names):
+            yield names[position], argument
+
+
+def own_inits(ctx: Context, site: cst.CSTNode) -> list[tuple[Context, cst.FunctionDef]]:
+    """The `__init__` that has run before a method does in which something stands: it is another, and calls it not."""
+    function, owner = ctx.scope(site), enclosing(ctx, site, cst.ClassDef)
+    if owner is None or not isinstance(function, cst.FunctionDef) or ctx.scope(function) is not owner:
+        return []
+    callers = {where.scope(call) for where, call in ctx.callers(site)}
+    return [(where, init) for where, init in _inits(ctx, owner) if init is not function and init not in callers]
+
+
+def constructions(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[Context, cst.Call]]:
+    """The calls that make the object in whose method something stands."""
+    for where, init in own_inits(ctx, site):
+        yield from where.callers(init.body.body[0])
 
 
 def items_of(

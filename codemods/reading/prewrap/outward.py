@@ -18,8 +18,9 @@ from codemods.reading.places import base, meets, place, reads
 from codemods.reading.shapes import alone, comparison, only_target
 from codemods.reading.wrapped import wrapped_place
 
+from .entering import constructions, given_as, own_inits
 from .inside import other_names
-from .references import PrewrapReference, references_above
+from .references import PrewrapReference, built_in_own, references_above, references_in
 
 _DEPTH = 2
 """How many functions, each called by the next, are gone through."""
@@ -53,7 +54,9 @@ def early_holders(ctx: Context, call: cst.Call) -> list[Early]:
     for site in _calls_of_factory(ctx, call) if is_factory(ctx, call) else [call]:
         model = wrapped_place(ctx, site)
         if model is not None:
-            found += _early(Step(ctx, site, model), (), _DEPTH)
+            step = Step(ctx, site, model)
+            early = list(_early(step, (), _DEPTH))
+            found += early or _in_own_init(step)
     if makes_flat_parameters(ctx, call):
         found = [
             replace(early, holders=tuple(h for h in early.holders if not _is_made_anew(h, early))) for early in found
@@ -136,12 +139,25 @@ def _calls_of_factory(ctx: Context, call: cst.Call) -> Iterator[cst.Call]:
 def _early(step: Step, inner: tuple[Step, ...], depth: int) -> Iterator[Early]:
     ctx, site, model = step.file, step.site, step.model
     holders = references_above(ctx, site, model)
+    if inner:
+        holders = (*holders, *references_in(ctx, site, model))
     if holders:
         yield Early(ctx, site, model, holders, inner)
     names = [model, *(name for name, is_whole in other_names(ctx, site, model) if is_whole)] if depth else []
     outside = dict.fromkeys(found for name in names for found in _outside(ctx, site, name))
     for where, caller, outer in outside:
         yield from _early(Step(where, caller, outer), (*inner, step), depth - 1)
+
+
+def _in_own_init(step: Step) -> Iterator[Early]:
+    """What `__init__` built before a method wraps `self.model`, where nobody is seen to call that method."""
+    ctx, site, model = step.file, step.site, step.model
+    if not model.startswith("self."):
+        return
+    for where, init in own_inits(ctx, site):
+        holders = tuple(built_in_own(where, init, model)) if where.path == ctx.path else ()
+        if holders:
+            yield Early(ctx, site, model, holders, ())
 
 
 def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context, cst.Call, str]]:
@@ -157,6 +173,8 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
             receiver = place(caller.func.value) if isinstance(caller.func, cst.Attribute) else None
             if receiver is not None:
                 yield where, caller, f"{receiver}.{rest}"
+        for where, made in constructions(ctx, site):
+            yield from ((where, made, given) for given in given_as(where, made, f".{rest}"))
 
 
 def _is_bound_anew(ctx: Context, site: cst.Call, name: str) -> bool:

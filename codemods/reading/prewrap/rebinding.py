@@ -17,6 +17,7 @@ from codemods.reading.places import bound, item, meets, place, reads
 from codemods.reading.shapes import parameters
 from codemods.reading.wrapped import calls_above, wrapped_module
 
+from .entering import aliases, arguments_of, own_inits
 from .keeping import written_by
 from .outward import Early, Step
 
@@ -120,7 +121,7 @@ def _rebinding(early: Early, optimizer: str, kept: Collection[Path]) -> tuple[cs
             break
         levels.append((step, inside[0], inside[1] or may_be_none))
     for step, name, may_be_none in reversed(levels):
-        line = _line(step, early)
+        line = _line(step, early) if "(" not in name else None
         if line is not None and step.file.path not in kept:
             module = wrapped_module(step.site)
             model = step.file.code(module) if module is not None and item(module) is not None else step.model
@@ -137,9 +138,20 @@ def _inside_of(step: Step, caller: cst.Call, optimizer: str) -> tuple[str, bool]
     if not isinstance(function, cst.FunctionDef):
         return None
     for parameter in parameters(function):
-        for _, call, value in step.file.passed_to(step.site, parameter.name.value):
-            if call is caller and place(value) == optimizer:
+        for where, call, value in step.file.passed_to(step.site, parameter.name.value):
+            if call is caller and optimizer in {place(value), where.code(value)}:
                 return parameter.name.value, parameter.default is not None
+    return _kept_inside(step, caller, optimizer)
+
+
+def _kept_inside(step: Step, made: cst.Call, optimizer: str) -> tuple[str, bool] | None:
+    """`self.optimizer`, where the object was made with the optimizer: `Trainer(net, optimizer)`."""
+    for where, init in own_inits(step.file, step.site):
+        for caller, call in where.callers(init.body.body[0]):
+            for name, argument in arguments_of(init, call) if call is made else ():
+                if optimizer in {place(argument.value), caller.code(argument.value)}:
+                    kept = sorted(each for each in aliases(where, init, frozenset({name})) if each.startswith("self."))
+                    return (kept[0], False) if kept else None
     return None
 
 

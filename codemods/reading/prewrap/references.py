@@ -58,6 +58,25 @@ def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapR
     return tuple(dict.fromkeys(found))
 
 
+def references_in(ctx: Context, site: cst.Call, model: str) -> Iterator[PrewrapReference]:
+    """Those that are made among a call's arguments: `Trainer(net, SGD(net.parameters()))`, which has no name yet."""
+    for argument in site.args:
+        for other in (node for node in ctx.inside(argument.value) if isinstance(node, cst.Call)):
+            for holder in _holder(ctx, other, model):
+                name = ctx.code(argument.value) if holder.call is argument.value else ""
+                yield replace(holder, name=holder.name or name, can_move=False)
+
+
+def built_in_own(ctx: Context, init: cst.FunctionDef, model: str) -> Iterator[PrewrapReference]:
+    """What `__init__` builds from the parameters of `self.model`, and keeps in an attribute."""
+    places = frozenset({model})
+    for inner in _built_in(ctx, init, places | aliases(ctx, init, places), _DEPTH):
+        kept = frozenset({inner.name}) if inner.name else written_by(ctx, inner.call)
+        for name in sorted(kept | aliases(ctx, init, kept)):
+            if name.startswith("self."):
+                yield PrewrapReference(inner.call, inner.is_optimizer, name, False)
+
+
 def _is_one_of_several(ctx: Context, site: cst.Call) -> bool:
     """`for net, optimizer in runs: FSDP(net)`: which of the models it is, is not followed."""
     module = wrapped_module(site)
@@ -173,4 +192,7 @@ def _is_made_of(ctx: Context, call: cst.Call, kept: frozenset[str]) -> bool:
 
 
 def _is_bound(ctx: Context, call: cst.BaseExpression) -> bool:
-    return isinstance(ctx.parent(call), cst.Assign)
+    holder = ctx.parent(call)
+    while isinstance(holder, (cst.Element, cst.Tuple)):
+        holder = ctx.parent(holder)
+    return isinstance(holder, cst.Assign)
