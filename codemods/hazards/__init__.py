@@ -10,6 +10,7 @@ from . import (
     comm_hook,
     copied_model,
     data_pointers,
+    early_optimizers,
     forward_on_one_rank,
     full_precision_eval,
     fused_optimizers,
@@ -76,4 +77,5 @@ HAZARDS: tuple[Check, ...] = (
     library_functions.CHECK,
     library_checkpointers.CHECK,
     lightning_strategy.CHECK,
+    early_optimizers.CHECK,
 )

@@ -59,12 +59,12 @@ def early_holders(ctx: Context, call: cst.Call) -> list[Early]:
             found += early or _in_own_init(step)
     if makes_flat_parameters(ctx, call):
         found = [
-            replace(early, holders=tuple(h for h in early.holders if not _is_made_anew(h, early))) for early in found
+            replace(early, holders=tuple(h for h in early.holders if not is_made_anew(h, early))) for early in found
         ]
     return [early for early in found if early.holders and not _is_filled_anew(early)]
 
 
-def _is_made_anew(holder: PrewrapReference, early: Early) -> bool:
+def is_made_anew(holder: PrewrapReference, early: Early) -> bool:
     """Whether the program builds this optimizer again below the wrap, and does nothing with the first one in between.
 
     The first one trains nothing then, as under FSDP1 without use_orig_params=True.

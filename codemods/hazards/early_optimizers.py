@@ -1,0 +1,122 @@
+"""**What it does.** Finds optimizers of a model that is wrapped, where they are not seen to be built below the wrap.
+
+**Why.** FSDP2 puts new parameters into the model. An optimizer that holds the old ones updates nothing, without an
+error. FM405 moves those that are seen above the wrap, or rebinds them. This is about what it does not see:
+the model comes to the optimizer in another object than to the wrap.
+
+## Example
+
+```python
+import torch
+from types import SimpleNamespace
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(config):
+    net = torch.nn.Linear(config.width, 2)
+    state = SimpleNamespace(model=net, optimizer=torch.optim.SGD(net.parameters()))
+    state.model = FSDP(state.model, use_orig_params=True)
+    return state
+```
+
+## Use instead
+
+```python
+import torch
+from types import SimpleNamespace
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(config):
+    net = FSDP(torch.nn.Linear(config.width, 2), use_orig_params=True)
+    return SimpleNamespace(model=net, optimizer=torch.optim.SGD(net.parameters()))
+```
+
+## Fix safety
+
+Nothing is changed: build the optimizer from the wrapped model.
+
+## References
+
+- https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.plan import PlannedContext
+from codemods.reading.just_made import is_just_made
+from codemods.reading.model_parameters import READERS
+from codemods.reading.optimizers import is_optimizer
+from codemods.reading.prewrap.outward import Early, is_made_anew
+from codemods.reading.prewrap.references import PrewrapReference
+from codemods.reading.shapes import called_on
+from codemods.reading.wrapped import wrapped_module
+
+CODE = "FM454"
+
+_MESSAGE = "an optimizer of a model that is wrapped elsewhere: built above the wrap it would update nothing"
+_HINT = "build it from the wrapped model, below the wrap"
+_DEPTH = 2
+"""How many names are followed that stand for parameters."""
+
+
+def find(ctx: PlannedContext) -> Iterator[Finding]:
+    """One finding for each optimizer."""
+    if not ctx.plan.migrates:
+        return
+    for call in ctx.nodes(cst.Call):
+        if call in ctx.plan.built_before or not call.args or not is_optimizer(ctx, call):
+            continue
+        if any(_is_made_alone(where, model, call, ctx) for where, model in _models(call, ctx, _DEPTH)):
+            yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
+
+
+def _models(node: cst.CSTNode, ctx: Context, depth: int) -> Iterator[tuple[Context, cst.BaseExpression]]:
+    """The models whose parameters an expression reads, by names that stand for them too, and what a call is given."""
+    for inner in ctx.inside(node):
+        model = called_on(inner, *READERS)
+        if model is not None:
+            yield ctx, model
+        elif isinstance(inner, cst.Call) and depth < _DEPTH:
+            yield from ((ctx, argument.value) for argument in inner.args)
+        elif depth and isinstance(inner, (cst.Name, cst.Attribute)) and isinstance(ctx.parent(inner), cst.Arg):
+            for origin in ctx.origins(inner):
+                if origin.node is not None and not isinstance(origin.node, (cst.ClassDef, cst.FunctionDef)):
+                    yield from _models(origin.node, origin.file, depth - 1)
+
+
+def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether the very module is wrapped somewhere, and this is not seen to be the wrapped one, nor behind the wrap."""
+    if ModelKind.FSDP in where.kinds(model) and not is_just_made(where, model):
+        return False
+    made = {origin.node for origin in where.origins(model)} - {None}
+    for file, wrap in ctx.wrapping.calls(ctx.path):
+        module = wrapped_module(wrap)
+        if module is None or not made & {origin.node for origin in file.origins(module)} or _is_seen(wrap, ctx):
+            continue
+        if file.path != ctx.path:
+            return True
+        is_below = ctx.scope(wrap) is ctx.scope(optimizer) and ctx.span(wrap)[0] < ctx.span(optimizer)[0]
+        if not is_below and not ctx.excludes(wrap, optimizer) and not _is_made_anew(optimizer, wrap, ctx):
+            return True
+    return False
+
+
+def _is_made_anew(optimizer: cst.Call, wrap: cst.Call, ctx: Context) -> bool:
+    """Whether the program builds another in its place, below the wrap."""
+    return is_made_anew(PrewrapReference(optimizer, True), Early(ctx, wrap, "", (), ()))
+
+
+def _is_seen(wrap: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether an optimizer is seen above it: FM405 has dealt with it, wherever it was built."""
+    planned = ctx.plan.wraps.get(wrap)
+    early = [each.early for each in planned.relocations] if planned is not None else []
+    return planned is None or any(holder.is_optimizer for each in early for holder in each.holders)
+
+
+CHECK = Check(CODE, "optimizer-of-the-unwrapped", __doc__, words=(*READERS, "optim"), find=find)
