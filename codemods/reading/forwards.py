@@ -71,8 +71,20 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
 
 def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
     """Whether the model, or the caller's, is seen to run before this call, and no backward follows."""
-    seen = reads_after_forward(call, model, ctx, trained)
+    seen = any(reads_after_forward(call, each, ctx, trained) for each in _names_of(model, ctx))
     return seen or _ran_in_callers(call, ctx.code(model), ctx, _runs_some if trained else _evaluates_some)
+
+
+def _names_of(model: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """`inner`, and `model` of `inner = model.module` and `inner = getattr(model, "module", model)`."""
+    yield model
+    for where, made in (ctx.bound(model) or ()) if isinstance(model, cst.Name) else ():
+        if isinstance(made, cst.Call) and made.args and ctx.code(made.func) == "getattr":
+            made = made.args[0].value
+        elif isinstance(made, cst.Attribute) and made.attr.value == "module":
+            made = made.value
+        if where is ctx and isinstance(made, (cst.Name, cst.Attribute)):
+            yield made
 
 
 def _ran_in_callers(
