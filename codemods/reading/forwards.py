@@ -71,8 +71,28 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
 
 def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
     """Whether the model, or the caller's, is seen to run before this call, and no backward follows."""
-    seen = reads_after_forward(call, model, ctx, trained)
+    seen = reads_after_forward(call, model, ctx, trained) or _ran_by_another_name(call, model, ctx)
     return seen or _ran_in_callers(call, ctx.code(model), ctx, _runs_some if trained else _evaluates_some)
+
+
+def _ran_by_another_name(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    others = {ctx.code(each) for each in _other_names(model, ctx)}
+    return any(
+        ctx.code(other.func) in others and _is_evaluation(other, ctx)
+        for before in ((_straight(call, ctx), *_last_turns(call, ctx)) if others else ())
+        for other in before[_last(before, _trains, ctx) + 1 :]
+    )
+
+
+def _other_names(model: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """`model` of `inner = model.module` and `inner = getattr(model, "module", model)`."""
+    for where, made in (ctx.bound(model) or ()) if isinstance(model, cst.Name) else ():
+        if isinstance(made, cst.Call) and made.args and ctx.code(made.func) == "getattr":
+            made = made.args[0].value
+        elif isinstance(made, cst.Attribute) and made.attr.value == "module":
+            made = made.value
+        if where is ctx and isinstance(made, (cst.Name, cst.Attribute)):
+            yield made
 
 
 def _ran_in_callers(

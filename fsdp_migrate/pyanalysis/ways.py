@@ -234,8 +234,15 @@ class Ways:
             return None
         if isinstance(expression.func, cst.Attribute) and expression.func.attr.value in SAME_MODULE:
             return expression.func.value
+        if isinstance(expression.func, cst.Name) and expression.func.value == "getattr":
+            return self._inner_or_itself(tree, [argument.value for argument in expression.args])
         place = _GIVES_BACK.get(self._program.symbols.dotted(tree, expression.func) or "")
         return expression.args[place].value if place is not None and place < len(expression.args) else None
+
+    def _inner_or_itself(self, tree: Tree, given: list[cst.BaseExpression]) -> cst.BaseExpression | None:
+        """`model` of `getattr(model, "module", model)`, which has none where nothing is around it."""
+        is_inner = len(given) == 3 and constant(given[1]) in self._program.library.inner
+        return given[0] if is_inner and tree.code(given[0]) == tree.code(given[2]) else None
 
     def _called(self, tree: Tree, call: cst.Call) -> list[tuple[Tree, Function]]:
         made = self._values.origins(tree, call.func)

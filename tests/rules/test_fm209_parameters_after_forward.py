@@ -515,3 +515,9 @@ def test_writes_of_a_function_that_is_given_the_parameters() -> None:
     text += "def put(params, kept):\n    for k, p in zip(kept, params):\n        {}.data.copy_(1)\n"
     for written, level in (("p", Level.MANUAL), ("k", Level.REWRITTEN)):
         assert [f.level for f in rewrite(HEAD + text.format(written)).findings if f.rule == "FM209"] == [level]
+
+
+def test_the_inner_module_where_there_is_one_is_the_model() -> None:
+    text = '    with torch.no_grad():\n        model(xs)\n    inner = getattr(model, "module", model)\n'
+    made = "    return torch.optim.SGD(inner.parameters())\n"
+    assert body(text + made) == f"{text}    inner.reshard()\n{made}"
