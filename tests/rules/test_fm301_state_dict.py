@@ -1371,3 +1371,14 @@ def test_contexts_of_the_programs_own_that_are_more_stay(old: str, new: str) -> 
     result = rewrite_files({"contexts.py": OWN_FILE.replace(old, new, 1), "train.py": USES_IT})
     assert "def whole(" in result.after["contexts.py"]
     assert "state_dict_type" in result.support
+
+
+def test_a_configuration_that_another_context_needs_stays() -> None:
+    text = (
+        "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef main(net):\n    model = FSDP(net)\n"
+        "    cfg = FullStateDictConfig(rank0_only=True)\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, cfg):\n        state = model.state_dict()\n"
+        "    later = FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, cfg)\n    return state, later\n"
+    )
+    assert "    cfg = FullStateDictConfig(rank0_only=True)\n" in rewrite(text).text
