@@ -581,6 +581,7 @@ def test_a_wrapper_of_ones_own_keeps_its_attribute() -> None:
     text = HEAD + f"    return model._fsdp_wrapped_module, Own(net)\n\n\n{own}"
     result = rewrite("from torch import nn\n" + text)
     assert own in result.text
+    assert {each.rule for each in result.findings} == {"FM101", "FM104"}
     assert "    return model, Own(net)\n" in result.text
 
 
