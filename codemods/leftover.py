@@ -46,7 +46,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding, left, replaced
 from codemods.reading.asked_classes import model_of
 from codemods.reading.enclosing import call_by
-from codemods.reading.program import defines_method, reads_attribute, sets_attribute
+from codemods.reading.program import defines_method, reads_attribute, sets_attribute, sets_on_itself
 from codemods.reading.texts import is_compared_with_text
 from codemods.reading.words import is_name
 from codemods.tables.leftovers import (
@@ -265,8 +265,11 @@ _SHOWN = 4
 
 
 def _is_wrapped_module(attribute: cst.Attribute, ctx: Context) -> bool:
-    """`model._fsdp_wrapped_module` of a model that is known has become the model."""
-    return attribute.attr.value == "_fsdp_wrapped_module" and ModelKind.FSDP in ctx.kinds(attribute.value)
+    """`model._fsdp_wrapped_module` of a model that is known has become the model; a wrapper of one's own has it."""
+    name = attribute.attr.value
+    return name == "_fsdp_wrapped_module" and (
+        ModelKind.FSDP in ctx.kinds(attribute.value) or sets_on_itself(ctx, name)
+    )
 
 
 def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:

@@ -12,7 +12,8 @@ from codemods.reading.ddp import is_in_ddp, is_on_ddp_way
 from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import Reading, gives_parameters, models_around, readings
 from codemods.reading.model_parts import wrapped_around
-from codemods.reading.places import bound_texts
+from codemods.reading.places import bound_texts, place
+from codemods.reading.prewrap.keeping import are_ignored
 from codemods.reading.process_groups import is_default
 from codemods.reading.shapes import called_on, parameters
 from codemods.reading.words import last_name
@@ -38,7 +39,18 @@ def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cs
         call
         for call in calls
         if any(_holds(argument, names - _plain_above(call, function, ctx), ctx) for argument in call.args)
+        and not _is_of_ignored(call, ctx)
     ]
+
+
+def _is_of_ignored(call: cst.Call, ctx: Context) -> bool:
+    """`all_reduce(p.grad)` for each `p` of what the constructor is told to leave alone: those stay plain."""
+    first = call.args[0].value if call.args else None
+    if not isinstance(first, cst.Attribute) or first.attr.value != "grad":
+        return False
+    loops = (outer for outer in ctx.ancestors(call) if isinstance(outer, cst.For))
+    loop = next((each for each in loops if ctx.code(each.target) == ctx.code(first.value)), None)
+    return loop is not None and are_ignored(ctx, frozenset({place(loop.iter)}))
 
 
 def _plain_above(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> set[str]:

@@ -148,10 +148,25 @@ def _is_one_rank(test: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) ->
         return (is_met[0] and _is_alone(test.right, ctx)) or (is_met[1] and _is_alone(test.left, ctx))
     if _ONE.fullmatch(ctx.code(test)) is not None:
         return True
+    if isinstance(test, cst.Call) and not test.args and depth:
+        asked = ctx.runs(test)
+        return len(asked) == 1 and _gives_one_rank(*asked[0], depth)
     named = (ctx.bound(test) or ()) if isinstance(test, cst.Name) and depth else ()
     return len(named) == 1 and all(
         where.path == ctx.path and _is_one_rank(value, ctx, depth - 1) for where, value in named
     )
+
+
+def _gives_one_rank(ctx: Context, function: cst.FunctionDef, depth: int) -> bool:
+    """`return rank == 0`, alone or for several processes: `if self.use_fsdp: return rank == 0`, and True else."""
+    given = [node for node in ctx.inside(function.body) if isinstance(node, cst.Return) and node.value is not None]
+    first = [each for each in given if each.value is not None and _is_one_rank(each.value, ctx, depth - 1)]
+    if len(first) != 1 or any(ctx.code(each) != "return True" for each in given if each not in first):
+        return False
+    around = [outer for outer in ctx.ancestors(first[0]) if isinstance(outer, cst.If)]
+    if len(given) == 1:
+        return not around
+    return len(given) == 2 and len(around) == 1 and bool(words(last_name(around[0].test)) & _SEVERAL)
 
 
 def _is_alone(test: cst.BaseExpression, ctx: Context) -> bool:

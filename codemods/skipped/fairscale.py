@@ -53,7 +53,8 @@ def find(ctx: Context) -> Iterator[Finding]:
         name = dotted.rpartition(".")[2]
         if not dotted.startswith("fairscale.") or name not in _NAMES or isinstance(ctx.parent(node), cst.AssignTarget):
             continue
-        if not any(isinstance(outer, (cst.Attribute, cst.Import, cst.ImportFrom)) for outer in ctx.ancestors(node)):
+        is_part = isinstance(ctx.parent(node), cst.Attribute)
+        if not is_part and not any(isinstance(outer, (cst.Import, cst.ImportFrom)) for outer in ctx.ancestors(node)):
             message = "this is fairscale's FSDP, not torch's, and is left as it is"
             hint = "move from fairscale to torch.distributed.fsdp, or straight to fully_shard, by hand"
             yield finding(CODE, Level.MANUAL, ctx, node, message, hint)

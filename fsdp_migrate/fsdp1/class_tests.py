@@ -281,13 +281,20 @@ def _binds(file: FileContext, outer: cst.CSTNode, node: cst.BaseExpression) -> b
 def _left_above(
     file: FileContext, statements: Sequence[cst.CSTNode], inner: cst.CSTNode, node: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, bool]]:
-    """`if isinstance(model, FSDP): return …` above: the condition does not hold here."""
+    """`if isinstance(model, FSDP): return …` above: the condition does not hold here; that of an `assert` does."""
     for statement in takewhile(lambda statement: statement is not inner, statements):
-        if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
-            for test, met in _parts(statement.test, met=False):
-                says_something = _asked_for(file, test, node) is not None or _asks_for_model(file, test, node)
-                if says_something and _is_same(file, test, node):
-                    yield test, met
+        for test, met in _settled_by(statement):
+            says_something = _asked_for(file, test, node) is not None or _asks_for_model(file, test, node)
+            if says_something and _is_same(file, test, node):
+                yield test, met
+
+
+def _settled_by(statement: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
+        yield from _parts(statement.test, met=False)
+    for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
+        if isinstance(small, cst.Assert):
+            yield from _parts(small.test, met=True)
 
 
 def _is_same(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> bool:

@@ -229,7 +229,7 @@ class Conditions:
         return self._asked(tree, value) if isinstance(value, cst.Call) else None
 
     def _put_together(self, tree: Tree, expression: cst.BaseExpression) -> cst.BooleanOperation | None:
-        """What an object's flag was given that `__init__` sets, once: `self.sharded = config.sharded and many()`."""
+        """What an object's flag was given that `__init__` sets, once: `self.zero = config.zero and many()`."""
         if not isinstance(expression, cst.Attribute):
             return None
         objects, name = self._values.objects, expression.attr.value

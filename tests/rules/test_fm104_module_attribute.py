@@ -581,4 +581,13 @@ def test_a_wrapper_of_ones_own_keeps_its_attribute() -> None:
     text = HEAD + f"    return model._fsdp_wrapped_module, Own(net)\n\n\n{own}"
     result = rewrite("from torch import nn\n" + text)
     assert own in result.text
+    assert {each.rule for each in result.findings} == {"FM101", "FM104"}
     assert "    return model, Own(net)\n" in result.text
+
+
+@pytest.mark.parametrize(("said", "after"), [("", "block"), ("not ", "block.module")])
+def test_what_an_assertion_says_of_a_model(said: str, after: str) -> None:
+    text = (
+        HEAD + f"    block = net.blocks[0]\n    assert {said}isinstance(block, FSDP)\n    return block.module, model\n"
+    )
+    assert rewrite(text).text.endswith(f"    return {after}, model\n")

@@ -257,3 +257,14 @@ THROUGH_A_METHOD = code(
 def test_a_norm_that_another_function_gives_to_the_collective(made: str, is_found: bool) -> None:
     text = HEAD + "    return Optim(model)\n" + THROUGH_A_METHOD.replace("{}", made)
     assert ("FM402" in {finding.rule for finding in rewrite(text).findings}) is is_found
+
+
+@pytest.mark.parametrize(("over", "is_found"), [("ignored", False), ("model.parameters()", True)])
+def test_gradients_of_what_is_ignored_stay_plain(over: str, is_found: bool) -> None:
+    text = (
+        "import torch.distributed as dist\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def main(net):\n    ignored = [p for p in net.parameters() if p.requires_grad]\n"
+        "    model = FSDP(net, ignored_states=ignored)\n"
+        f"    for p in {over}:\n        dist.all_reduce(p.grad)\n"
+    )
+    assert ("FM402" in {each.rule for each in rewrite(text).findings}) is is_found

@@ -1418,3 +1418,31 @@ def test_restored_behind_a_forward_of_the_caller() -> None:
 def test_each_rank_gets_the_statistics_back_that_it_kept(layer: str, is_own: bool) -> None:
     text = rewrite(BEST.format(layer=layer, between="pass")).text
     assert ("broadcast_from_rank0=True" not in text) == is_own
+
+
+def test_a_configuration_that_another_context_needs_stays() -> None:
+    setting = "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, cfg)"
+    text = (
+        "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def main(net):\n    model = FSDP(net)\n    cfg = FullStateDictConfig(rank0_only=True)\n"
+        f"    with {setting}:\n        state = model.state_dict()\n    later = {setting}\n    return state, later\n"
+    )
+    assert "    cfg = FullStateDictConfig(rank0_only=True)\n" in rewrite(text).text
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("return self.rank == 0", True),
+        ("if self.use_fsdp:\n            return self.rank == 0\n        return True", True),
+        ("if self.rank == 0:\n            return True\n        return True", False),
+    ],
+)
+def test_a_method_that_says_whether_this_rank_loads(body: str, is_told: bool) -> None:
+    text = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\nclass Loader:\n"
+        f"    def says(self):\n        {body}\n\n    def load(self, net, state):\n        model = FSDP(net)\n"
+        "        if self.says():\n            model.load_state_dict(state)\n"
+    )
+    assert any("one rank alone loads" in each.message for each in rewrite(text).findings) is is_told

@@ -229,7 +229,7 @@ def test_fairscale_is_left() -> None:
 
         def build(net):
             with enable_wrap(wrapper_cls=FSDP, reshard_after_forward=True):
-                return wrap(net)
+                return wrap(net).eval()
         """
     )
     result = rewrite(before)

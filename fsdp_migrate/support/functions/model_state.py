@@ -17,18 +17,16 @@ from .summon import full_tensor, is_first_rank
 
 def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False) -> dict[str, Any]:
     """FSDP1's FULL_STATE_DICT. Collective. With `rank0_only`, {} elsewhere."""
-    state, full = model.state_dict(), {}
+    state, kept = model.state_dict(), {}
     shards: list[Any] = [value for value in state.values() if isinstance(value, DTensor)]
     if not shards:
         return state  # DDP, or not distributed at all
     is_kept = not rank0_only or shards[0].device_mesh.get_coordinate()[-1] == 0
     for name, value in state.items():
-        whole = value.full_tensor() if isinstance(value, DTensor) else value
-        if is_kept:
-            if torch.is_tensor(whole):  # as a copy: over one rank the whole is the parameter itself
-                whole = whole.to("cpu", copy=True) if offload_to_cpu else whole.clone()
-            full[name] = whole
-    return full
+        full = value.full_tensor() if isinstance(value, DTensor) else value
+        if is_kept:  # as a copy: over one rank that is the parameter itself
+            kept[name] = full.to("cpu" if offload_to_cpu else full.device, copy=True) if torch.is_tensor(full) else full
+    return kept
 
 
 @contextmanager
@@ -42,14 +40,13 @@ def full_state_dicts(
     With `rank0_only`, all but the first of the ranks that the model is sharded over get an empty dict.
     """
     is_kept = not rank0_only or is_first_rank(model)
+    device = "cpu" if offload_to_cpu else None
 
     def gather(_module: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
         for name in [name for name in state if name.startswith(prefix)]:
             whole = full_tensor(state.pop(name))
             if is_kept:
-                if isinstance(whole, torch.Tensor):
-                    whole = whole.to("cpu", copy=True) if offload_to_cpu else whole.clone()
-                state[name] = whole
+                state[name] = whole.to(device, copy=True) if isinstance(whole, torch.Tensor) else whole
 
     register: Any = model.register_state_dict_post_hook
     hook = register(gather)

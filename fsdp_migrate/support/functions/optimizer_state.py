@@ -49,14 +49,12 @@ def full_optim_state_dict(
     for name, values in full["state"].items():
         whole = {key: each.full_tensor() if isinstance(each, DTensor) else each for key, each in values.items()}
         if is_kept:  # as copies: over one rank the whole is the tensor itself
-            full["state"][name] = {
-                key: each
-                if not torch.is_tensor(each)
-                else each.to("cpu", copy=True)
-                if offload_to_cpu
-                else each.clone()
-                for key, each in whole.items()
+            tensors = {
+                key: value.to("cpu" if offload_to_cpu else value.device, copy=True)
+                for key, value in whole.items()
+                if torch.is_tensor(value)
             }
+            full["state"][name] = {**whole, **tensors}
     return full if is_kept else {}
 
 

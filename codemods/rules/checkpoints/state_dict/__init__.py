@@ -60,6 +60,7 @@ FSDP1 gathered of it what lies in units, and not what the root itself shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import libcst as cst
@@ -93,7 +94,20 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if not is_setting(call, ctx):
         return None
     found = ctx.plan.state_dicts.get(call)
-    return found if found is not None or is_by_helper(call, ctx) else _at_run_time(call, ctx)
+    if found is not None:
+        return _with_what_is_read(found, ctx)
+    return None if is_by_helper(call, ctx) else _at_run_time(call, ctx)
+
+
+def _with_what_is_read(found: Fix, ctx: PlannedContext) -> Fix:
+    """A configuration that another setting is still given, which the support module keeps, stays where it is made."""
+    others = (each for each in ctx.nodes(cst.Call) if is_setting(each, ctx) and ctx.plan.keeps_setting(each))
+    given = (origin for each in others for arg in each.args for origin in ctx.origins(arg.value))
+    read = (origin.node for origin in given if origin.node is not None and origin.file.path == ctx.path)
+    lines = (enclosing(ctx, node, cst.SimpleStatementLine) for node in read)
+    starts = {ctx.span(line)[0] for line in lines if line is not None}
+    gone = [edit for edit in found.edits if not edit.text and any(edit.start <= at < edit.end for at in starts)]
+    return replace(found, edits=[edit for edit in found.edits if edit not in gone]) if gone else found
 
 
 def is_setting(call: cst.Call, ctx: Context) -> bool:
