@@ -12,7 +12,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.configuration import move
 from codemods.reading.enclosing import enclosing
-from codemods.reading.layout import statement_start
+from codemods.reading.layout import removal, statement_start
 from codemods.reading.manual import argument_name, block_of, context_of
 from codemods.tables.arguments import POSITIONS
 
@@ -111,7 +111,7 @@ def context_edits(made: Draft, ctx: PlannedContext) -> list[Edit]:
     above = [line for text in made.before if text not in inside for line in text.split("\n")]
     again = replace(made, before=inside)
     head = f"def {name}({made.model}):"
-    lines = definition_above(ctx, context, head, lambda indent: body_of_function(again, indent), not above)
+    lines = definition_above(made, context, head, lambda indent: body_of_function(again, indent), not above)
     edit = line_above(ctx, context, *joined_lines([*above, *lines], "", ctx).split(ctx.newline))
     moved = move(made.call.func, "enable_wrap", ctx)
     made.imports |= {*again.imports, *moved.imports}
@@ -120,12 +120,17 @@ def context_edits(made: Draft, ctx: PlannedContext) -> list[Edit]:
 
 
 def definition_above(
-    ctx: Context, statement: cst.CSTNode, head: str, body: Callable[[str], Iterable[str]], is_first: bool = True
+    made: Draft, statement: cst.CSTNode, head: str, body: Callable[[str], Iterable[str]], is_first: bool = True
 ) -> Iterator[str]:
     """The lines of a function above a statement, with the empty ones around; `body` is told how far in it stands."""
+    ctx = made.file
     start, line = statement_start(ctx, statement)
     gap = [""] * (2 if isinstance(ctx.parent(statement), cst.Module) else 1)
-    above = ctx.text[:line].rpartition("\n")[0].rpartition("\n")[2].strip()
+    gone = {edit.end: edit.start for edit in (removal(ctx, each) for each in made.dead) if not edit.text}
+    first = line
+    while first in gone:
+        first = gone[first]
+    above = ctx.text[:first].rpartition("\n")[0].rpartition("\n")[2].strip()
     if not is_first or (above and not above.endswith(":")):
         yield from gap
     yield head

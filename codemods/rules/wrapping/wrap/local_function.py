@@ -214,7 +214,7 @@ def _put(function: _Function, everything: Sequence[Draft]) -> None:
     draft.above += [(place.statement, text) for text in own]
     head = f"def {name}({first.again.model}{f', {first.parameter}' if first.parameter else ''}):"
     lines = definition_above(
-        ctx, place.statement, head, lambda indent: first.body(indent, function.above, returns), is_first=not own
+        draft, place.statement, head, lambda indent: first.body(indent, function.above, returns), is_first=not own
     )
     draft.above.append((place.statement, "\n".join(lines)))
     for each in function.calls:
