@@ -77,12 +77,12 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
 
 
 def _models(node: cst.CSTNode, ctx: Context, depth: int) -> Iterator[tuple[Context, cst.BaseExpression]]:
-    """The models whose parameters an expression reads, by names that stand for them too, and what a call is given."""
+    """The models whose parameters an expression reads, by names that stand for them too, or a library is given."""
     for inner in ctx.inside(node):
         model = called_on(inner, *READERS)
         if model is not None:
             yield ctx, model
-        elif isinstance(inner, cst.Call) and depth < _DEPTH:
+        elif isinstance(inner, cst.Call) and depth < _DEPTH and _makes_groups(inner, ctx):
             yield from ((ctx, argument.value) for argument in inner.args)
         elif depth and isinstance(inner, (cst.Name, cst.Attribute)) and isinstance(ctx.parent(inner), cst.Arg):
             for origin in ctx.origins(inner):
@@ -90,9 +90,15 @@ def _models(node: cst.CSTNode, ctx: Context, depth: int) -> Iterator[tuple[Conte
                     yield from _models(origin.node, origin.file, depth - 1)
 
 
+def _makes_groups(call: cst.Call, ctx: Context) -> bool:
+    """`timm.optim.param_groups_weight_decay(net)`, or what else of a library is given a model."""
+    return ctx.dotted(call.func) is not None and ctx.fsdp1(call.func) is None
+
+
 def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Call, ctx: PlannedContext) -> bool:
     """Whether the very module is wrapped somewhere, and this is not seen to be the wrapped one, nor behind the wrap."""
-    if ModelKind.FSDP in where.kinds(model) and not is_just_made(where, model):
+    held = where.kinds(model)
+    if ModelKind.DDP in held or (ModelKind.FSDP in held and not is_just_made(where, model)):
         return False
     made = {origin.node for origin in where.origins(model)} - {None}
     for file, wrap in ctx.wrapping.calls(ctx.path):
