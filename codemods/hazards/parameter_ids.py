@@ -62,7 +62,7 @@ from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.saves import is_saved, names_a_rank, save_of
-from codemods.reading.shapes import called_on, class_test, receiver
+from codemods.reading.shapes import called_on, class_test, comparison, receiver
 from codemods.reading.state_dict_settings import is_local
 from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
@@ -181,7 +181,9 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
     for outer in ctx.ancestors(call):
         if isinstance(outer, cst.If) and outer.orelse is not None and contains(ctx, outer.orelse, call):
             test = outer.test
-            if isinstance(test, (cst.Name, cst.Attribute)) and _ASKS_FOR_FSDP.search(ctx.code(test)):
+            compared = comparison(test)
+            said = compared[0] if compared is not None and isinstance(compared[1], cst.IsNot) else test
+            if isinstance(said, (cst.Name, cst.Attribute)) and _ASKS_FOR_FSDP.search(ctx.code(said)):
                 return True
             asked = class_test(test, ctx)
             if asked is not None and ctx.fsdp1(asked[1]) == WRAPPER:
