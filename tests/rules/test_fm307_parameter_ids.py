@@ -46,7 +46,7 @@ STAYS = [
     "    return {'optimizer': optimizer.state_dict()}\n",
     "    if isinstance(model, FSDP):\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
     "    if state.use_fsdp:\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
-    "    if state.fsdp_model is not None:\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
+    "    if state.fsdp is not None:\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
 ]
 
 

@@ -375,119 +375,6 @@ REBOUND = {
                 rebind_optimizer(self.optimizer, unsharded, self.model)
         """,
     ),
-    "in an object that is told to wrap": (
-        TRAINER,
-        """
-            def wrap(self):
-                self.model = FSDP(self.model, use_orig_params=True)
-
-
-        def main(net):
-            trainer = Trainer(net)
-            trainer.wrap()
-            return trainer
-        """,
-        """
-            def wrap(self):
-                unsharded = list(self.model.named_parameters())
-                fully_shard(self.model)
-                rebind_optimizer(self.optimizer, unsharded, self.model)
-
-
-        def main(net):
-            trainer = Trainer(net)
-            trainer.wrap()
-            return trainer
-        """,
-    ),
-    "in an object that nobody is seen to tell to wrap": (
-        TRAINER,
-        """
-            def wrap(self):
-                self.model = FSDP(self.model, use_orig_params=True)
-        """,
-        """
-            def wrap(self):
-                unsharded = list(self.model.named_parameters())
-                fully_shard(self.model)
-                rebind_optimizer(self.optimizer, unsharded, self.model)
-        """,
-    ),
-    "in an object that is made and told to wrap in one line": (
-        TRAINER,
-        """
-            def wrap(self):
-                self.model = FSDP(self.model, use_orig_params=True)
-
-
-        def main(net):
-            Trainer(net).wrap()
-        """,
-        """
-            def wrap(self):
-                unsharded = list(self.model.named_parameters())
-                fully_shard(self.model)
-                rebind_optimizer(self.optimizer, unsharded, self.model)
-
-
-        def main(net):
-            Trainer(net).wrap()
-        """,
-    ),
-    "among the arguments of the object": (
-        """
-        class Trainer:
-            def __init__(self, model, optimizer):
-                self.model, self.optimizer = model, optimizer
-        """,
-        """
-            def wrap(self):
-                self.model = FSDP(self.model, use_orig_params=True)
-
-
-        def main(net):
-            trainer = Trainer(net, torch.optim.SGD(net.parameters()))
-            trainer.wrap()
-        """,
-        """
-            def wrap(self):
-                unsharded = list(self.model.named_parameters())
-                fully_shard(self.model)
-                rebind_optimizer(self.optimizer, unsharded, self.model)
-
-
-        def main(net):
-            trainer = Trainer(net, torch.optim.SGD(net.parameters()))
-            trainer.wrap()
-        """,
-    ),
-    "above the object that is given it": (
-        """
-        class Trainer:
-            def __init__(self, model, optimizer):
-                self.model, self.optimizer = model, optimizer
-        """,
-        """
-            def wrap(self):
-                self.model = FSDP(self.model, use_orig_params=True)
-
-
-        def main(net):
-            optimizer = torch.optim.SGD(net.parameters())
-            Trainer(net, optimizer).wrap()
-        """,
-        """
-            def wrap(self):
-                unsharded = list(self.model.named_parameters())
-                fully_shard(self.model)
-                rebind_optimizer(self.optimizer, unsharded, self.model)
-
-
-        def main(net):
-            optimizer = torch.optim.SGD(net.parameters())
-            Trainer(net, optimizer).wrap()
-        """,
-    ),
     "among the arguments of the function that wraps": (
         "",
         """
@@ -510,6 +397,41 @@ REBOUND = {
         def main(net):
             return wrap(net, torch.optim.SGD(net.parameters()))
         """,
+    ),
+}
+METHOD = """
+            def wrap(self):
+                self.model = FSDP(self.model, use_orig_params=True)
+"""
+METHOD_AFTER = """
+            def wrap(self):
+                unsharded = list(self.model.named_parameters())
+                fully_shard(self.model)
+                rebind_optimizer(self.optimizer, unsharded, self.model)
+"""
+GIVEN = """
+        class Trainer:
+            def __init__(self, model, optimizer):
+                self.model, self.optimizer = model, optimizer
+        """
+
+
+def told(above: str, *lines: str) -> tuple[str, str, str]:
+    """A trainer that a method wraps, and what makes one and has it wrap."""
+    main = "".join(f"            {line}\n" for line in lines)
+    main = f"\n\n        def main(net):\n{main}" if lines else ""
+    return above, METHOD + main, METHOD_AFTER + main
+
+
+REBOUND |= {
+    "in an object that is told to wrap": told(TRAINER, "trainer = Trainer(net)", "trainer.wrap()", "return trainer"),
+    "in an object that nobody is seen to tell to wrap": told(TRAINER),
+    "in an object that is made and told to wrap in one line": told(TRAINER, "Trainer(net).wrap()"),
+    "among the arguments of the object": told(
+        GIVEN, "trainer = Trainer(net, torch.optim.SGD(net.parameters()))", "trainer.wrap()"
+    ),
+    "above the object that is given it": told(
+        GIVEN, "optimizer = torch.optim.SGD(net.parameters())", "Trainer(net, optimizer).wrap()"
     ),
 }
 
