@@ -55,6 +55,7 @@ from codemods.reading.optimizers import is_optimizer
 from codemods.reading.prewrap.outward import Early, is_made_anew
 from codemods.reading.prewrap.references import PrewrapReference
 from codemods.reading.shapes import called_on
+from codemods.reading.words import last_name, words
 from codemods.reading.wrapped import wrapped_module
 
 CODE = "FM454"
@@ -91,8 +92,9 @@ def _models(node: cst.CSTNode, ctx: Context, depth: int) -> Iterator[tuple[Conte
 
 
 def _makes_groups(call: cst.Call, ctx: Context) -> bool:
-    """`timm.optim.param_groups_weight_decay(net)`, or what else of a library is given a model."""
-    return ctx.dotted(call.func) is not None and ctx.fsdp1(call.func) is None
+    """`timm.optim.param_groups_weight_decay(net)`."""
+    is_said = words(last_name(call.func)) & {"group", "groups", "param", "parameters", "params"}
+    return bool(is_said) and ctx.dotted(call.func) is not None
 
 
 def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Call, ctx: PlannedContext) -> bool:

@@ -43,9 +43,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import is_self
 from codemods.reading.model_parameters import READERS
+from codemods.reading.plain_objects import is_plain_self
+from codemods.reading.shapes import indexed_front
 from codemods.reading.sharded_values import VIEWS, is_sharded
 
 CODE = "FM421"
@@ -72,16 +74,9 @@ def find(ctx: Context) -> Iterator[Finding]:
 
 
 def _is_own(tensor: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a module initialises itself: once it was sharded, FSDP1's flat views had no such index either.
-
-    Not where what is wrapped is an attribute, the `self.model` of a trainer.
-    """
-    part: cst.CSTNode = tensor
-    while isinstance(part, (cst.Attribute, cst.Subscript, cst.Call)):
-        part = part.func if isinstance(part, cst.Call) else part.value
-        if isinstance(part, (cst.Name, cst.Attribute)) and ModelKind.FSDP in ctx.kinds(part):
-            break
-    return isinstance(part, cst.Name) and is_self(part, ctx)
+    """Whether a module initialises itself: once it was sharded, FSDP1's flat views had no such index either."""
+    owner = indexed_front(tensor)
+    return is_self(owner, ctx) and not is_plain_self(ctx, owner)
 
 
 def _is_written(part: cst.Subscript, ctx: Context) -> bool:
