@@ -102,7 +102,7 @@ def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Cal
     held = where.kinds(model)
     if ModelKind.DDP in held or (ModelKind.FSDP in held and not is_just_made(where, model)):
         return False
-    made = {origin.node for origin in where.origins(model)} - {None}
+    made = {origin.node for origin in where.origins(model) if _is_made_once(origin.node)}
     for file, wrap in ctx.wrapping.calls(ctx.path):
         module = wrapped_module(wrap)
         if module is None or not made & {origin.node for origin in file.origins(module)} or _is_seen(wrap, ctx):
@@ -113,6 +113,11 @@ def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Cal
         if not is_below and not ctx.excludes(wrap, optimizer) and not _is_made_anew(optimizer, wrap, ctx):
             return True
     return False
+
+
+def _is_made_once(node: cst.CSTNode | None) -> bool:
+    """`Net(config)`, and no `component(*args)`, by which a program makes whatever it makes."""
+    return isinstance(node, cst.Call) and not any(argument.star for argument in node.args)
 
 
 def _is_made_anew(optimizer: cst.Call, wrap: cst.Call, ctx: Context) -> bool:
