@@ -585,9 +585,14 @@ def test_a_wrapper_of_ones_own_keeps_its_attribute() -> None:
     assert "    return model, Own(net)\n" in result.text
 
 
-@pytest.mark.parametrize(("said", "after"), [("", "block"), ("not ", "block.module")])
+@pytest.mark.parametrize(
+    ("said", "after"),
+    [
+        ("isinstance(block, FSDP)", "block"),
+        ("not isinstance(block, FSDP)", "block.module"),
+        ("isinstance(block, (str, FSDP))", "block.module"),
+    ],
+)
 def test_what_an_assertion_says_of_a_model(said: str, after: str) -> None:
-    text = (
-        HEAD + f"    block = net.blocks[0]\n    assert {said}isinstance(block, FSDP)\n    return block.module, model\n"
-    )
+    text = HEAD + f"    block = net.blocks[0]\n    assert {said}\n    return block.module, model\n"
     assert rewrite(text).text.endswith(f"    return {after}, model\n")
