@@ -107,12 +107,19 @@ def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Cal
         module = wrapped_module(wrap)
         if module is None or not made & {origin.node for origin in file.origins(module)} or _is_seen(wrap, ctx):
             continue
-        if file.path != ctx.path:
-            return True
-        is_below = ctx.scope(wrap) is ctx.scope(optimizer) and ctx.span(wrap)[0] < ctx.span(optimizer)[0]
-        if not is_below and not ctx.excludes(wrap, optimizer) and not _is_made_anew(optimizer, wrap, ctx):
+        if _is_behind(optimizer, ctx, wrap, file):
+            continue
+        if file.path != ctx.path or not (ctx.excludes(wrap, optimizer) or _is_made_anew(optimizer, wrap, ctx)):
             return True
     return False
+
+
+def _is_behind(optimizer: cst.Call, ctx: Context, wrap: cst.Call, file: Context, depth: int = _DEPTH) -> bool:
+    """Whether the same function wraps above it, or calls above it what does."""
+    if file.path == ctx.path and file.scope(wrap) is ctx.scope(optimizer):
+        return ctx.span(wrap)[1] <= ctx.span(optimizer)[0]
+    callers = file.callers(wrap) if depth else ()
+    return any(_is_behind(optimizer, ctx, call, where, depth - 1) for where, call in callers)
 
 
 def _is_made_once(node: cst.CSTNode | None) -> bool:

@@ -60,6 +60,15 @@ NOT_SEEN = {
             optimizer = Adam(groups)
             return FSDP(net, use_orig_params=True), optimizer
         """,
+    "among what is wrapped, of a list": """
+        def prepare(objects):
+            return [FSDP(each, use_orig_params=True) if isinstance(each, nn.Module) else each for each in objects]
+
+
+        def main():
+            net = nn.Linear(2, 2)
+            return prepare([net, Adam(net.parameters())])
+        """,
     "in a function inside": """
         def main():
             net = nn.Linear(2, 2)
@@ -78,6 +87,16 @@ SEEN = {
         def main():
             net = nn.Linear(2, 2)
             wrapped = FSDP(net)
+            return wrapped, Adam(net.parameters())
+        """,
+    "below what wraps": """
+        def wrap(net):
+            return FSDP(net)
+
+
+        def main():
+            net = nn.Linear(2, 2)
+            wrapped = wrap(net)
             return wrapped, Adam(net.parameters())
         """,
     "of the other way": """
