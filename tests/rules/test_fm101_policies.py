@@ -157,6 +157,27 @@ def wrap(model):
 """
 
 
+def test_a_comment_on_what_comes_into_a_dict_of_arguments_stays() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP, MixedPrecision
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        def wrap(net, strategy, offload, block, dtype):
+            return FSDP(
+                net,
+                sharding_strategy=strategy,
+                auto_wrap_policy=ModuleWrapPolicy({block}),
+                mixed_precision=MixedPrecision(param_dtype=dtype, cast_forward_inputs=True),
+                # Weights live on the CPU.
+                cpu_offload=CPUOffload(offload_params=True) if offload else None,
+            )
+        """
+    )
+    assert "    # Weights live on the CPU.\n" in rewrite(text).text
+
+
 def test_comments_on_what_is_gone_go_with_it() -> None:
     head = IMPORTS.removeprefix(PARTIAL).replace(
         "import Full", "import BackwardPrefetch, CPUOffload, MixedPrecision, ShardingStrategy, Full"

@@ -13,7 +13,7 @@ from codemods.tables.arguments import ARGUMENTS, DROPPED, POSITIONS
 
 from .draft import Draft
 
-_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
+_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy", "**"}}
 """What some arguments become, where they become anything."""
 
 _DEFAULTS = {argument.name: argument.default for argument in ARGUMENTS}
