@@ -20,11 +20,13 @@ def place(node: cst.CSTNode) -> str | None:
 
 
 def item(node: cst.CSTNode | None) -> str | None:
-    """`built['model']` for what stands under a literal key or number of a place; None for any other expression."""
+    """`built['model']` for what stands under a name or number of a place; None for any other expression."""
     owner = place(node.value) if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
     index = cst.ensure_type(node, cst.Subscript).slice[0].slice if owner is not None else None
     key = index.value if isinstance(index, cst.Index) else None
-    return f"{owner}[{key.evaluated_value!r}]" if isinstance(key, (cst.SimpleString, cst.Integer)) else None
+    value = key.evaluated_value if isinstance(key, (cst.SimpleString, cst.Integer)) else None
+    is_name = isinstance(value, str) and value.isidentifier()
+    return f"{owner}[{value!r}]" if is_name or isinstance(value, int) else None
 
 
 def base(node: cst.CSTNode) -> str | None:
