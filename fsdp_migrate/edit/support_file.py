@@ -51,9 +51,16 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     found = {}
     for start, known in groups.items():
         host = _host(start, {each: groups[each] for each in groups if each == start or each in shared}, search)
-        for user in known:
-            found[user] = Place(homes[host], *_module_names(homes[host], user, host, texts, search))
+        placed = {user: _place(user, host, homes, texts, search) for user in known}
+        if host != start and any(place.unserved for place in placed.values()):
+            # It was imported by a name that run time makes, and is not found by an import.
+            placed = {user: _place(user, start, homes, texts, search) for user in known}
+        found.update(placed)
     return found
+
+
+def _place(user: Path, host: Path, homes: Mapping[Path, Path], texts: Mapping[Path, str], search: SearchPath) -> Place:
+    return Place(homes[host], *_module_names(homes[host], user, host, texts, search))
 
 
 def is_for_tests(home: Path) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from fsdp_migrate.config import Config
 from fsdp_migrate.edit.search_path import SearchPath
+from fsdp_migrate.edit.support_file import places
 from fsdp_migrate.render.view import Command
 from fsdp_migrate.session import examine, gather
 
@@ -179,3 +180,28 @@ def test_folder_of_the_project_that_is_called_like_a_library(tmp_path: Path) -> 
     train = tmp_path / "app/torch/train.py"
     search = SearchPath({**dict.fromkeys(paths, ()), train: [path for path in paths if path != train]}, paths)
     assert search.own_names(train) == {"app"}
+
+
+def test_what_a_name_made_at_run_time_loads_is_not_imported_from(tmp_path: Path) -> None:
+    """`a/lib/load.py` may load `b/kit/extra.py`, but finds no support module in `b/kit`."""
+    texts = {
+        "a/train.py": "from lib.load import load\n",
+        "a/lib/__init__.py": "",
+        "a/lib/load.py": "import importlib\nfrom lib.wrap import wrap\n",
+        "a/lib/wrap.py": WRAP,
+        "b/run.py": "from kit.wrap import wrap\n",
+        "b/kit/__init__.py": "",
+        "b/kit/extra.py": "",
+        "b/kit/wrap.py": WRAP,
+    }
+    imports = {"a/train.py": ["a/lib/load.py"], "a/lib/load.py": ["a/lib/wrap.py", "b/kit/extra.py"]}
+    imports |= {"b/run.py": ["b/kit/wrap.py"]}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    graph = {tmp_path / name: [tmp_path / each for each in imports.get(name, ())] for name in texts}
+    known = {tmp_path / name: text for name, text in texts.items()}
+    users = [tmp_path / "a/lib/wrap.py", tmp_path / "b/kit/wrap.py"]
+    found = places(users, known, SearchPath(graph, known))
+    assert [found[user].path.parent for user in users] == [user.parent for user in users]
+    assert not any(place.unserved for place in found.values())
