@@ -133,10 +133,9 @@ def _is_made_anew(optimizer: cst.Call, wrap: cst.Call, ctx: Context) -> bool:
 
 
 def _is_seen(wrap: cst.Call, ctx: PlannedContext) -> bool:
-    """Whether an optimizer is seen above it: FM405 has dealt with it, wherever it was built."""
+    """Whether an optimizer is seen above it, or a list of the parameters for one: FM405 deals with them."""
     planned = ctx.plan.wraps.get(wrap)
-    early = [each.early for each in planned.relocations] if planned is not None else []
-    return planned is None or any(holder.is_optimizer for each in early for holder in each.holders)
+    return planned is None or bool(planned.relocations)
 
 
 CHECK = Check(CODE, "optimizer-of-the-unwrapped", __doc__, words=(*READERS, "optim"), find=find)

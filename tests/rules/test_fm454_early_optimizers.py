@@ -109,6 +109,13 @@ SEEN = {
                 optimizer = Adam(net.parameters())
             return net, optimizer
         """,
+    "of a list that moves below": """
+        def main():
+            net = nn.Linear(2, 2)
+            parameters = [p for p in net.parameters() if p.requires_grad]
+            optimizer = Adam(parameters)
+            return FSDP(net, use_orig_params=True), optimizer
+        """,
     "of another model": """
         def main():
             net, other = nn.Linear(2, 2), nn.Linear(2, 2)
