@@ -103,6 +103,39 @@ row(
     """,
 )
 row(
+    "optimizer among the arguments of an object that another method wraps",
+    """
+    class Trainer:
+        def __init__(self, model, optimizer):
+            self.model, self.optimizer = model, optimizer
+
+        def fit(self, batches):
+            self.model = FSDP(self.model, use_orig_params=True)
+            return train(self.model, self.optimizer, batches)
+
+
+    def main(batches):
+        model = Plain()
+        trainer = Trainer(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        losses = trainer.fit(batches)
+        return trainer.model, losses
+    """,
+)
+row(
+    "optimizer in a dict that a function returns",
+    """
+    def build():
+        model = Plain()
+        return {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)}
+
+
+    def main(batches):
+        built = build()
+        model = FSDP(built["model"], use_orig_params=True)
+        return model, train(model, built["optimizer"], batches)
+    """,
+)
+row(
     "optimizer passed in",
     """
     def fit(net, optimizer, batches):
