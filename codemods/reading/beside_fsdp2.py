@@ -77,15 +77,25 @@ def choice_without(node: cst.BaseExpression, ctx: Context) -> Edit | None:
 
 def is_of_fsdp2(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether no constructor call makes a model, and the program's own `fully_shard` shards it."""
+    is_asked = any(_asks_module(each, model, ctx) for each in ctx.nodes(cst.Call))
+    if not is_asked and not _hands_sharded_on(ctx):
+        return False  # before the model is followed through the program
     if ModelKind.FSDP in ctx.kinds(model):
         return False
-    made = (origin for origin in ctx.origins(model) if isinstance(origin.node, cst.Call))
-    if any(origin.file.dotted(origin.node.func) in _SHARDING for origin in made if isinstance(origin.node, cst.Call)):
-        return True
-    return any(_asks_module(each, model, ctx) for each in ctx.nodes(cst.Call))
+    return is_asked or any(_is_sharding(origin.node, origin.file) for origin in ctx.origins(model))
 
 
 _SHARDING = frozenset({f"{PACKAGE}.{_SHARD}", f"torch.distributed._composable.fsdp.{_SHARD}"})
+
+
+def _is_sharding(node: cst.CSTNode | None, ctx: Context) -> bool:
+    return isinstance(node, cst.Call) and ctx.dotted(node.func) in _SHARDING
+
+
+def _hands_sharded_on(ctx: Context) -> bool:
+    """Whether the program takes a model from what `fully_shard` gives back: `model = fully_shard(model)`."""
+    calls = ((file, call) for file in ctx.files(_SHARD) for call in file.nodes(cst.Call))
+    return any(not isinstance(file.parent(call), cst.Expr) and _is_sharding(call, file) for file, call in calls)
 
 
 def _asks_module(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:

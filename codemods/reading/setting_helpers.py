@@ -41,7 +41,7 @@ def is_context(call: cst.CSTNode, ctx: Context) -> bool:
 
 def helper_of(call: cst.Call, ctx: Context) -> Helper | None:
     """The function that a call runs whose result a `with` enters; None where it does more than that."""
-    if not isinstance(ctx.parent(call), cst.WithItem) or not ctx.mentions(_NAME):
+    if not isinstance(ctx.parent(call), cst.WithItem) or not _is_any(ctx):
         return None
     runs = ctx.runs(call)
     if len(runs) != 1:
@@ -50,6 +50,17 @@ def helper_of(call: cst.Call, ctx: Context) -> Helper | None:
     inner = context_made(where, function)
     given = _given(call, ctx, where, function) if inner is not None else None
     return Helper(where, function, inner, given) if inner is not None and given is not None else None
+
+
+def _is_any(ctx: Context) -> bool:
+    """Whether the program has such a function at all: what each `with` runs is asked only then."""
+    found = (
+        (file, file.scope(name))
+        for file in ctx.files(_NAME)
+        for name, meant in file.references()
+        if meant == CONTEXT
+    )
+    return any(isinstance(scope, cst.FunctionDef) and context_made(file, scope) is not None for file, scope in found)
 
 
 def context_made(ctx: Context, function: cst.FunctionDef) -> cst.Call | None:

@@ -62,7 +62,7 @@ class WrapFacts:
 
     @cached_property
     def own(self) -> tuple[Context, ...]:
-        """The user's files that name FSDP1 or can use an FSDP model; none where FSDP1 is not named."""
+        """The user's files that name FSDP1 or, where they wrap anything, can use an FSDP model."""
         return tuple(file for file in self._all if file.path not in self.foreign)
 
     @cached_property
@@ -107,8 +107,14 @@ class WrapFacts:
 
     @cached_property
     def _all(self) -> tuple[Context, ...]:
-        using = map(self._file, using_models(self._program)) if self.naming else ()
+        using = map(self._file, using_models(self._program)) if self._is_wrapping else ()
         return tuple(dict.fromkeys([*self.naming, *using]))
+
+    @cached_property
+    def _is_wrapping(self) -> bool:
+        """Whether the user's files wrap: what only uses models is read, and followed, for these alone."""
+        own = [file for file in self.naming if file.path not in self.foreign]
+        return any(any(_constructor_calls(file)) for file in own) or any(_calls_of_values(own))
 
 
 def _wrap_sites(files: Sequence[Context]) -> Iterator[WrapSite]:
