@@ -35,10 +35,10 @@ def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpressio
 def _taken(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     """The model around what gives its parameters, or is frozen; not what a loop calls them: it is given them."""
     part, frozen = called_on(call, *READERS, FREEZE), called_on(call, FREEZE)
-    if part is None or (frozen is None and not is_for_optimizers(call, ctx) and not _freezes(call, ctx)):
-        return None
-    where, model = wrapped_around(part, ctx) or (None, part)
+    where, model = (wrapped_around(part, ctx) if part is not None else None) or (None, part)
     if where is not ctx or not isinstance(model, (cst.Name, cst.Attribute)) or ctx.scope(model) is not ctx.scope(call):
+        return None
+    if frozen is None and not is_for_optimizers(call, ctx) and not _freezes(call, ctx):
         return None
     heads = (node for loop in _loops(call, ctx) for node in ctx.inside(loop.iter))
     return model if frozen is None or not any(called_on(node, *READERS) for node in heads) else None

@@ -39,7 +39,7 @@ def unwrapped(model: cst.BaseExpression) -> cst.BaseExpression:
 def model_around(part: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
     """The FSDP model whose part an expression is. None for a model itself, and for what is no module of it."""
     part = unwrapped(part)
-    if words(last_name(part)) & NO_MODELS or ModelKind.FSDP in ctx.kinds(part) or may_be_plain(ctx, part):
+    if words(last_name(part)) & NO_MODELS or ModelKind.FSDP in ctx.kinds(part):
         return None
     around = part
     while isinstance(around, (cst.Attribute, cst.Subscript)):
@@ -47,7 +47,7 @@ def model_around(part: cst.BaseExpression, ctx: Context) -> cst.BaseExpression |
         held = ctx.kinds(around)
         if ModelKind.FSDP in held:
             # Of an object that nobody knows, any attribute of the name can be meant: `model.model.blocks` in a test.
-            return around if ModelKind.UNKNOWN not in held else None
+            return around if ModelKind.UNKNOWN not in held and not may_be_plain(ctx, part) else None
         if isinstance(around, cst.Attribute) and around.attr.value in _WRAPPED:
             return None  # the module of another wrapper: `model.module.encoder` behind `hasattr(model, "module")`
     return None
@@ -62,8 +62,13 @@ def wrapped_around(
     """
     if ModelKind.FSDP in ctx.kinds(module):
         return None if is_just_made(ctx, module) else (ctx, module)
-    if words(last_name(module)) & NO_MODELS or may_be_plain(ctx, module):
+    if words(last_name(module)) & NO_MODELS:
         return None
+    found = _wrapped_owner(module, ctx, depth)
+    return None if found is None or may_be_plain(ctx, module) else found
+
+
+def _wrapped_owner(module: cst.BaseExpression, ctx: Context, depth: int) -> tuple[Context, cst.BaseExpression] | None:
     around = module
     while (outer := _owner(around)) is not None:
         around = outer
@@ -98,6 +103,8 @@ def _other_names(
             if is_set and _owner(assigned.value) is not None:
                 yield ctx, assigned.value  # what it holds itself is known where it is read
         return
+    if is_self(first, ctx):
+        return  # its calls pass nothing for it
     yield from ctx.bound(first) or ()
     yield from ((where, given) for where, _, given in ctx.passed_to(first, first.value))
     for loop in ctx.ancestors(first):

@@ -55,10 +55,7 @@ def helper_of(call: cst.Call, ctx: Context) -> Helper | None:
 def _is_any(ctx: Context) -> bool:
     """Whether the program has such a function at all: what each `with` runs is asked only then."""
     found = (
-        (file, file.scope(name))
-        for file in ctx.files(_NAME)
-        for name, meant in file.references()
-        if meant == CONTEXT
+        (file, file.scope(name)) for file in ctx.files(_NAME) for name, meant in file.references() if meant == CONTEXT
     )
     return any(isinstance(scope, cst.FunctionDef) and context_made(file, scope) is not None for file, scope in found)
 

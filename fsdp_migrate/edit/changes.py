@@ -29,6 +29,7 @@ from .long_lines import fitted
 from .pending import Pending
 from .quotes import in_quotes_of
 from .search_path import SearchPath
+from .taken_names import TakenNames
 
 _HINT = "nothing of this program was written; this is a fault of fsdp-migrate, please report it with the file"
 
@@ -82,7 +83,7 @@ def write(
         others = beside.union(*asking[:index], *asking[index + 1 :])
         try:
             is_shared = not others.isdisjoint(asking[index])
-            made, asks = _of_group(program, pending, group, search, supports, is_shared)
+            made, asks = _of_group(program, pending, group, graph, search, supports, is_shared)
             changes += made
             supported.update(asks)
         except Fault as fault:
@@ -104,6 +105,7 @@ def _of_group(
     program: Program,
     pending: Mapping[Path, Pending],
     group: Sequence[Path],
+    graph: Mapping[Path, Sequence[Path]],
     search: SearchPath,
     supports: dict[Path, _Users],
     is_shared: bool,
@@ -116,7 +118,7 @@ def _of_group(
     tidied = {path: _tidied(program, path, each) for path, each in touched.items()}
     for path, result in tidied.items():
         for name, message in result.misfits():
-            raise Fault(path, message, _writers(wanted[path], name))
+            raise Fault(path, message, _writers(wanted.get(path), name))
     users = [path for path, result in tidied.items() if result.support]
     if not any(map(support.is_support_file, group)):
         parts = {path: needed(tidied[path].support) for path in users}
@@ -131,6 +133,10 @@ def _of_group(
                 assert before is not None
                 tidied[path] = tidy(before, Tree(path, own.text, before.width), wanted_here | own.imports)
         users = [path for path in users if tidied[path].support]
+    taken = TakenNames(program, tidied, group, graph)
+    tidied = taken.settled()
+    for path, name in taken.lacking():
+        raise Fault(path, f"another file takes `{name}` from it, which goes", _writers(wanted.get(path), name))
     # Only now is it known who needs the support module, so where it lies, and how each file imports it.
     places = support_file.places(users, {path: texts[path] for path in group if path in texts}, search)
     for path, place in places.items():
@@ -146,7 +152,7 @@ def _of_group(
         first, second = (*places[path].modules, "")[:2] if path in places else (SUPPORT, "")
         text = result.text(first, second, search.own_names(path))
         for name, message in faults(texts[path], text):
-            raise Fault(path, message, _writers(wanted[path], name))
+            raise Fault(path, message, _writers(wanted.get(path), name))
         if text != texts[path]:
             changes.append(Change(path, texts[path], text))
     for path in users:
@@ -188,9 +194,10 @@ def _rules_at(wanted: Pending, rendered: Rendered, line: int) -> Iterator[str]:
     return (wanted.edits[edit] for start, edit in above if start == last)
 
 
-def _writers(wanted: Pending, name: str) -> Iterator[str]:
+def _writers(wanted: Pending | None, name: str) -> Iterator[str]:
     """The rules that write a name."""
-    return (rule for edit, rule in wanted.edits.items() if name in _names(edit.text))
+    edits = wanted.edits.items() if wanted is not None else ()
+    return (rule for edit, rule in edits if name in _names(edit.text))
 
 
 def _names(template: str) -> set[str]:

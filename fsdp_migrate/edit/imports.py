@@ -38,6 +38,8 @@ class Tidied:
     tree: Tree
     removals: dict[Statement, list[cst.ImportAlias]]
     additions: Sequence[Import]
+    kept: frozenset[str] = frozenset()
+    """What stays at the top for other files."""
 
     @cached_property
     def support(self) -> support.Asked:
@@ -49,8 +51,8 @@ class Tidied:
         if not names:
             return {}
         here = {
-            _bound(alias): dotted_name(alias.name)
-            for statement, alias in _aliases(self.tree)
+            bound_by(alias): dotted_name(alias.name)
+            for statement, alias in aliases(self.tree)
             if _imported(statement, alias).split(".")[-2:-1] == [SUPPORT]
         }
         known = parse_safely(self.tree.text)  # None: it is of a newer Python than the one that runs us
@@ -80,7 +82,7 @@ class Tidied:
         if not any(_is_in_if(self.tree, statement) for statement in self.removals):
             return written
         # An `if TYPE_CHECKING:` may have gone with what it held, and then its name has lost its use.
-        again = tidy(self.before, Tree(self.tree.path, written, self.tree.width), ())
+        again = tidy(self.before, Tree(self.tree.path, written, self.tree.width), (), self.kept)
         return _write(again.tree, again.removals, ())
 
 
@@ -88,27 +90,30 @@ def _is_in_if(tree: Tree, statement: Statement) -> bool:
     return any(isinstance(outer, cst.If) for outer in tree.ancestors(statement))
 
 
-def tidy(before: Tree, tree: Tree, wanted: Iterable[Import]) -> Tidied:
-    """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use."""
+def tidy(before: Tree, tree: Tree, wanted: Iterable[Import], kept: frozenset[str] = frozenset()) -> Tidied:
+    """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use.
+
+    `kept` are those of the top that other files take from there.
+    """
     used, annotated = _uses(tree), _annotated(tree)
     lost = _uses(before) | _annotated(before)
     # What a function imports itself is not read at the top.
     read = {name for path, name in used | annotated if not path}
     additions = {item for item in wanted if item.local.split(".")[0] in read and not is_bound(tree, item)}
     removals: dict[Statement, list[cst.ImportAlias]] = {}
-    for statement, alias in _aliases(tree):
-        name = _bound(alias)
+    for statement, alias in aliases(tree):
+        name = bound_by(alias)
         here = (_path_of(tree.scope_of[statement]), name)
         fsdp1 = fsdp1_name(_imported(statement, alias))
         is_used = here in used and not (fsdp1 is not None and _is_only_beside(tree, alias, name))
-        if not is_used and here in annotated:
+        if not is_used and (here in annotated or here in {((), each) for each in kept}):
             continue
         if not is_used and (here in lost or fsdp1 is not None):
             removals.setdefault(statement, []).append(alias)
         elif fsdp1 is not None and fsdp1 in MANUAL_WRAPPING and isinstance(statement, cst.ImportFrom):
             removals.setdefault(statement, []).append(alias)
             additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
-    return Tidied(before, tree, removals, _once(additions))
+    return Tidied(before, tree, removals, _once(additions), kept)
 
 
 def _is_only_beside(tree: Tree, alias: cst.ImportAlias, name: str) -> bool:
@@ -142,6 +147,18 @@ def _uses(tree: Tree) -> frozenset[_Use]:
     used = {_use(tree, name, name.value) for name in tree.nodes(cst.Name) if _is_use(tree, name)}
     used |= {_use(tree, node, name) for node, name in evaluated_names(tree)}
     return frozenset(used | {((), name) for name in _exported(tree)})
+
+
+def is_read(tree: Tree, scope: Scope, name: str) -> bool:
+    """Whether a file reads, or exports, a name of one of its scopes."""
+    return (_path_of(scope), name) in _uses(tree) | _annotated(tree)
+
+
+def names_at_top(tree: Tree, removals: Mapping[Statement, list[cst.ImportAlias]]) -> frozenset[str]:
+    """What the top of a file binds besides the imports that go."""
+    gone = {alias for found in removals.values() for alias in found}
+    bound = tree.scope.bindings.items()
+    return frozenset(name for name, found in bound if any(binding.node not in gone for binding in found))
 
 
 _ANNOTATED = (cst.FunctionDef, cst.AnnAssign, AnnotatedAssign)
@@ -188,7 +205,7 @@ def _exported(tree: Tree) -> Iterable[str]:
                     yield str(element.value.evaluated_value)
 
 
-def _aliases(tree: Tree) -> list[tuple[Statement, cst.ImportAlias]]:
+def aliases(tree: Tree) -> list[tuple[Statement, cst.ImportAlias]]:
     found: list[tuple[Statement, cst.ImportAlias]] = []
     for plain in tree.nodes(cst.Import):
         found.extend((plain, alias) for alias in plain.names)
@@ -198,7 +215,7 @@ def _aliases(tree: Tree) -> list[tuple[Statement, cst.ImportAlias]]:
     return found
 
 
-def _bound(alias: cst.ImportAlias) -> str:
+def bound_by(alias: cst.ImportAlias) -> str:
     if alias.asname is not None:
         return cst.ensure_type(alias.asname.name, cst.Name).value
     return dotted_name(alias.name).split(".")[0]
@@ -215,14 +232,14 @@ def _imported(statement: Statement, alias: cst.ImportAlias) -> str:
 def is_bound(tree: Tree, item: Import) -> bool:
     """Whether the top of the file has this import already, in whichever spelling."""
     wanted = f"{item.module}.{item.name}" if item.name else item.module
-    for statement, alias in _aliases(tree):
+    for statement, alias in aliases(tree):
         if tree.scope_of[statement] is not tree.scope:
             continue
         is_plain = isinstance(statement, cst.Import)
         imported = dotted_name(alias.name) if is_plain else present_name(_imported(statement, alias))
-        local = imported if is_plain and alias.asname is None else _bound(alias)
+        local = imported if is_plain and alias.asname is None else bound_by(alias)
         # `import torch.nn` binds `torch` as well.
-        if (imported == wanted and local == item.local) or (is_plain and _bound(alias) == wanted == item.local):
+        if (imported == wanted and local == item.local) or (is_plain and bound_by(alias) == wanted == item.local):
             return True
     return False
 
@@ -301,7 +318,7 @@ def _write(
         # `try: from torch.distributed.fsdp import …`: what comes instead may be missing too.
         stays = [item for item in additions if item.name and _is_for_fsdp(item)]
         layout.put_before(guarded[0], stays)
-        lost = {_bound(alias) for statement in guarded for alias in removals[statement]}
+        lost = {bound_by(alias) for statement in guarded for alias in removals[statement]}
         layout.rename_fallback(guarded[0], lost, {item.local for item in stays})
         additions = [item for item in additions if item not in stays]
     optional = layout.optional("torch")

@@ -11,6 +11,7 @@ from codemods import RULES
 from codemods.api import SUPPORT, Context
 from codemods.reading.scripts import is_test
 from codemods.tables.leftovers import BY_NAME
+from codemods.tables.names import fsdp1_name
 
 from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
@@ -19,6 +20,23 @@ from ..pyanalysis.tree import Tree
 def naming_fsdp1(program: Program) -> list[Tree]:
     """The files that name FSDP1, by whatever name."""
     return holding(program, ("FullyShardedDataParallel", "fsdp"))
+
+
+def taking_names(program: Program, naming: Iterable[Tree]) -> list[Tree]:
+    """The files that can name FSDP1 by what these have at their top: `from own.module import FSDP`, without a word of
+    torch's."""
+    known = dict.fromkeys(naming)
+    growing = list(known)
+    for tree in growing:  # what is imported there can be imported from there
+        new = [each for each in holding(program, _names_at_top(program, tree)) if each not in known]
+        known.update(dict.fromkeys(new))
+        growing += new
+    return growing
+
+
+def _names_at_top(program: Program, tree: Tree) -> list[str]:
+    dotted = {name: program.symbols.dotted_at(tree, tree.module, name) for name in tree.scope.bindings}
+    return [name for name, what in dotted.items() if what is not None and fsdp1_name(what) is not None]
 
 
 def using_models(program: Program) -> list[Tree]:

@@ -18,7 +18,7 @@ from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
-from .files import naming_fsdp1, using_models
+from .files import naming_fsdp1, taking_names, using_models
 from .model_kinds import kind_of
 
 
@@ -53,7 +53,9 @@ class WrapFacts:
     @cached_property
     def naming(self) -> tuple[Context, ...]:
         """The files that name FSDP1."""
-        return tuple(map(self._file, naming_fsdp1(self._program)))
+        speaking = naming_fsdp1(self._program)
+        taking = map(self._file, taking_names(self._program, speaking)[len(speaking) :])
+        return (*map(self._file, speaking), *(file for file in taking if any(file.references())))
 
     @cached_property
     def foreign(self) -> frozenset[Path]:

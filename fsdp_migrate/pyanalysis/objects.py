@@ -89,7 +89,7 @@ class Objects:
         self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
         self._unnamed: dict[tuple[Tree, int], list[tuple[AttributeStore, set[str] | None]]] = {}
         self._setting: dict[tuple[str, int, bool, tuple[Class, ...]], list[AttributeStore]] = {}
-        self._related: dict[Class, frozenset[cst.ClassDef]] = {}
+        self._related: dict[tuple[Class, ...], frozenset[cst.ClassDef]] = {}
         self._methods: dict[cst.ClassDef, Mapping[str, cst.FunctionDef]] = {}
         self._members: dict[cst.ClassDef, Mapping[str, Sequence[cst.FunctionDef | cst.ClassDef]]] = {}
         self._fields_of: dict[cst.ClassDef, Mapping[str, Sequence[Part | None]]] = {}
@@ -407,16 +407,16 @@ class Objects:
 
     def _are_related(self, seen: Seen, other: Seen) -> bool:
         owners = [owner for _, owner in other.classes]
-        return bool(owners) and any(not self._relatives(klass).isdisjoint(owners) for klass in seen.classes)
+        return bool(owners) and not self._relatives(seen.classes).isdisjoint(owners)
 
-    def _relatives(self, klass: Class) -> frozenset[cst.ClassDef]:
-        if klass not in self._related:
-            found, is_whole = self._values.solver.is_whole(lambda: (*self.family(*klass), *self.beside(*klass)))
-            relatives = frozenset(owner for _, owner in found)
-            if not is_whole:
-                return relatives
-            self._related[klass] = relatives
-        return self._related[klass]
+    def _relatives(self, classes: tuple[Class, ...]) -> frozenset[cst.ClassDef]:
+        """Whose objects can be objects of one of these classes, or be their `self`."""
+        return self._kept(self._related, classes, lambda: self._find_relatives(classes))
+
+    def _find_relatives(self, classes: tuple[Class, ...]) -> frozenset[cst.ClassDef]:
+        if len(classes) > 1:
+            return frozenset[cst.ClassDef]().union(*(self._relatives((each,)) for each in classes))
+        return frozenset(owner for each in classes for _, owner in (*self.family(*each), *self.beside(*each)))
 
     def _holds_model(self, part: Part) -> bool:
         return self._values.test(lambda: self._can_be_model(part), lambda: False)

@@ -52,6 +52,14 @@ KEPT = {
         class Trainer:
             wrapper = FSDP
         """,
+    "an attribute that is called elsewhere": """\
+        class Config:
+            wrapper = FSDP
+
+
+        def build(net):
+            return Config.wrapper(net)
+        """,
     "an optimizer above": """\
         def build(torch, net, sharded):
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -261,7 +261,9 @@ def _is_class_test(node: cst.BaseExpression, ctx: Context) -> bool:
     if isinstance(ctx.parent(node), cst.MatchClass):
         return True
     tests = asking_for(ctx, node)
-    return bool(tests) or (tests is not None and isinstance(ctx.parent(node), cst.Element))
+    if isinstance(ctx.parent(node), cst.Element):
+        return tests is not None
+    return any(isinstance(test, cst.Call) for _, test in tests or ())  # a class by itself may be called, too
 
 
 def _is_annotation(node: cst.BaseExpression, ctx: Context) -> bool:
