@@ -122,6 +122,38 @@ row(
     """,
 )
 row(
+    "parameters that are picked by their identity above the wrap",
+    """
+    def main(batches):
+        model = Plain()
+        first = next(iter(model.children()))
+        slow = list(map(id, first.parameters()))
+        model = FSDP(model, use_orig_params=True)
+        groups = [
+            {"params": [p for p in model.parameters() if id(p) in slow], "lr": 0.01},
+            {"params": [p for p in model.parameters() if id(p) not in slow]},
+        ]
+        return model, train(model, torch.optim.SGD(groups, lr=0.1, momentum=0.9), batches)
+    """,
+)
+row(
+    "groups that a method of the model gives above the wrap",
+    """
+    class Grouped(Plain):
+        def groups(self):
+            decayed = [m.weight for m in self.modules() if isinstance(m, torch.nn.Linear)]
+            others = [p for name, p in self.named_parameters() if name.endswith("bias")]
+            return [{"params": decayed, "weight_decay": 0.1}, {"params": others}]
+
+
+    def main(batches):
+        model = Grouped()
+        groups = model.groups()
+        model = FSDP(model, use_orig_params=True)
+        return model, train(model, torch.optim.SGD(groups, lr=0.1, momentum=0.9), batches)
+    """,
+)
+row(
     "optimizer in a dict that a function returns",
     """
     def build():

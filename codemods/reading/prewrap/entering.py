@@ -25,7 +25,7 @@ def entered(ctx: Context, other: cst.Call, model: str) -> Iterator[tuple[Context
     passed = [(index, a, found) for index, a, found in given if found is not None and same(found, model)]
     owners = [owner for owner in (receiver, made) if owner is not None]
     results = list(_results(target, model)) if isinstance(target, cst.Assign) else []
-    if not passed and not results and not any(model.startswith(f"{owner}.") for owner in owners):
+    if not passed and not results and not any(same(owner, model) for owner in owners):
         return
     functions = [(where, function, receiver) for where, function in ctx.runs(other)]
     own_base = is_base_init(other)
@@ -38,7 +38,7 @@ def entered(ctx: Context, other: cst.Call, model: str) -> Iterator[tuple[Context
             positional = ([*names[first:], ""])[min(index, len(names) - first)]
             name = argument.keyword.value if argument.keyword is not None else positional
             own.add(name + model[len(found) :] if model.startswith(f"{found}.") else name)
-        if first and owner is not None and model.startswith(f"{owner}."):
+        if first and owner is not None and same(owner, model):
             own.add(f"self{model[len(owner) :]}")
         for position, rest in results:
             own |= set(_returned(where, function, position, rest))

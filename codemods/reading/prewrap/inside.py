@@ -12,14 +12,14 @@ from codemods.api import Context
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.places import assigned, base, bound, item, place, reads
+from codemods.reading.places import assigned, base, bound, item, place, reads, writes
 from codemods.reading.shapes import only_target
 from codemods.reading.shardings import is_fully_shard
 from codemods.reading.words import last_name
 from codemods.tables.modules import GIVE_IT_BACK
 
 from .entering import entered, items_of, object_of, returned_by
-from .keeping import passes_on
+from .keeping import TENSORS, are_ignored, is_itself, passes_on
 
 _READS = frozenset(
     [*READERS, "children", "modules", "named_children", "named_modules", "requires_grad_", "train", "eval"]
@@ -120,7 +120,6 @@ def only_reads(where: Context, function: cst.FunctionDef, places: frozenset[str]
 
 # Other names of a model, of its parts and of its parameters, from above a call.
 
-_PARAMETERS = (".weight", ".bias")
 _AROUND = frozenset({"checkpoint_wrapper", "compile", "convert_sync_batchnorm", "get_peft_model", "offload_wrapper"})
 _AROUND |= {"prepare_model_for_kbit_training", "PeftModel"}
 """Functions of libraries that give a module with the same parameters."""
@@ -184,22 +183,41 @@ def _is_read(call: cst.Call) -> bool:
 
 
 def parameters_above(ctx: Context, site: cst.Call, model: str) -> Iterator[cst.BaseExpression]:
-    """`weight = net.head.weight`, where something below the wrap, or an optimizer, uses it."""
-    here = ctx.span(site)[1]
-    for node, left, right in _assigned_above(ctx, site):
-        if "." not in left and right.startswith(f"{model}.") and right.endswith(_PARAMETERS):
-            if any(_collects(ctx, use) or (ctx.span(use)[0] > here and not _asks(ctx, use)) for use in ctx.uses(node)):
+    """`weight = net.head.weight`, `kept = [net.head.weight]`, where an optimizer or something below the wrap uses it."""
+    scope, (start, end) = ctx.scope(site), ctx.span(site)
+    for node in ctx.nodes(cst.Assign):
+        if ctx.scope(node) is not scope or ctx.span(node)[0] >= start:
+            continue
+        named = (each for each in ctx.inside(node.value) if _is_parameter(ctx, each, model))
+        if any(_is_held(ctx, each, node.value) for each in named) and not are_ignored(ctx, writes(node)):
+            if any(_collects(ctx, use) or (ctx.span(use)[0] > end and not _asks(ctx, use)) for use in ctx.uses(node)):
                 yield node.value
 
 
-def _assigned_above(ctx: Context, site: cst.Call) -> Iterator[tuple[cst.Assign, str, str]]:
-    """The assignments of one place to another, above a call in its function."""
-    scope, here = ctx.scope(site), ctx.span(site)[0]
-    for node in ctx.nodes(cst.Assign):
-        if ctx.scope(node) is scope and ctx.span(node)[0] < here:
-            for left, right in ((place(target), place(value)) for target, value in assigned(node)):
-                if left is not None and right is not None:
-                    yield node, left, right
+def _is_parameter(ctx: Context, node: cst.CSTNode, model: str) -> bool:
+    """`net.head.weight`, `getattr(net.head, "weight")` and `net.get_parameter("head.weight")`."""
+    if isinstance(node, cst.Attribute):
+        return node.attr.value in TENSORS and _is_in(node.value, model)
+    if not isinstance(node, cst.Call):
+        return False
+    if isinstance(node.func, cst.Attribute):
+        return node.func.attr.value == "get_parameter" and _is_in(node.func.value, model)
+    named = [argument.value for argument in node.args[:2]]
+    is_tensor = len(named) == 2 and isinstance(named[1], cst.SimpleString) and named[1].evaluated_value in TENSORS
+    return ctx.code(node.func) == "getattr" and is_tensor and _is_in(named[0], model)
+
+
+def _is_in(owner: cst.BaseExpression, model: str) -> bool:
+    found = base(owner)
+    return found is not None and (found == model or found.startswith(f"{model}."))
+
+
+def _is_held(ctx: Context, parameter: cst.CSTNode, value: cst.BaseExpression) -> bool:
+    """Whether a value is a parameter, or a display with it."""
+    return parameter is value or (isinstance(value, _DISPLAYS) and is_itself(ctx, parameter, value))
+
+
+_DISPLAYS = (cst.List, cst.Tuple, cst.Set, cst.Dict)
 
 
 def _collects(ctx: Context, use: cst.Name) -> bool:

@@ -14,6 +14,9 @@ from codemods.reading.shapes import is_attribute
 
 from .entering import classes
 
+WALKS = ("modules", "named_modules", "children", "named_children")
+"""The methods of a module that give the modules in it."""
+TENSORS = frozenset({"weight", "bias"})
 _COUNTS = frozenset({"all", "any", "len", "max", "min", "sum"})
 _IGNORED = frozenset({"ignored_parameters", "ignored_states"})
 
@@ -40,18 +43,35 @@ def _is_counted(ctx: Context, display: cst.BaseExpression, parameters: cst.CSTNo
 
 
 def _keeps(ctx: Context, loop: cst.BaseComp) -> bool:
-    """Whether a comprehension collects what it loops over, and not something that is made of it."""
-    variables = list(bound(loop.for_in.target))
-    if len(variables) == 2 and ctx.code(loop.for_in.iter).endswith(".named_parameters()"):
-        variables = variables[1:]
+    """Whether a comprehension collects the parameters that it goes over, and not something that is made of them."""
     assert isinstance(loop, (cst.DictComp, cst.BaseSimpleComp))
-    collected = loop.value if isinstance(loop, cst.DictComp) else loop.elt
-    return any(
-        isinstance(node, cst.Name)
-        and node.value in variables
-        and not isinstance(ctx.parent(node), (cst.Attribute, cst.Arg))
-        for node in ctx.inside(collected)
-    )
+    collected = [loop.key, loop.value] if isinstance(loop, cst.DictComp) else [loop.elt]
+    return any(is_itself(ctx, node, each) for each in collected for node in _parameters_in(ctx, each, loop.for_in))
+
+
+def _parameters_in(ctx: Context, node: cst.CSTNode, loop: cst.For | cst.CompFor) -> Iterator[cst.CSTNode]:
+    """The parameters that a loop goes over, where a part of it names them: `p`, or `m.weight` of a module."""
+    names, method = list(bound(loop.target)), _method(loop.iter)
+    names = names[1:] if len(names) == 2 and method.startswith("named_") else names
+    for each in ctx.inside(node):
+        if place(each) in names:
+            holder = ctx.parent(each)
+            if method not in WALKS:
+                yield each
+            elif isinstance(holder, cst.Attribute) and holder.value is each and holder.attr.value in TENSORS:
+                yield holder
+
+
+def _method(call: cst.BaseExpression) -> str:
+    return call.func.attr.value if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) else ""
+
+
+def is_itself(ctx: Context, node: cst.CSTNode, whole: cst.CSTNode) -> bool:
+    """Whether a part of an expression is held by it as it is, or by its `id`: not what is read or made of it."""
+    around = (node, *ctx.ancestors(node))
+    inner = takewhile(lambda outer: outer is not whole, around)
+    calls = [each for each in inner if isinstance(each, (cst.Attribute, cst.Call)) and each is not node]
+    return all(isinstance(each, cst.Call) and ctx.code(each.func) == "id" for each in calls)
 
 
 def _is_object(ctx: Context, call: cst.Call) -> bool:
@@ -91,25 +111,16 @@ def written_by(ctx: Context, call: cst.BaseExpression) -> frozenset[str]:
 
 def collected_in(ctx: Context, loop: cst.For) -> Iterator[str]:
     """Where a loop puts what it goes over: `decay` of `decay.append(p)`, `by_name` of `by_name[name] = p`."""
-    variables = list(bound(loop.target))
+    variables, is_walk = list(bound(loop.target)), _method(loop.iter) in WALKS
     for node in ctx.inside(loop.body):
         if isinstance(node, cst.Expr) and is_collecting(node.value):
-            seen = [n for n in ctx.inside(cst.ensure_type(node.value, cst.Call).args[0]) if place(n) in variables]
-            if not seen or any(place(n) == variables[-1] and _is_itself(ctx, n, node.value) for n in seen):
+            put = cst.ensure_type(node.value, cst.Call).args[0]
+            seen = is_walk or any(place(n) in variables for n in ctx.inside(put))
+            if not seen or any(is_itself(ctx, n, put) for n in _parameters_in(ctx, put, loop)):
                 yield from writes(node)
         if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Subscript):
-            if place(node.value) == variables[-1]:
+            if any(each is node.value for each in _parameters_in(ctx, node.value, loop)):
                 yield from writes(node)
-
-
-def _is_itself(ctx: Context, name: cst.CSTNode, collecting: cst.CSTNode) -> bool:
-    """`p`, and not what is read or made of it: `p.shape`, `zeros_like(p)`."""
-    for node in ctx.ancestors(name):
-        if node is collecting:
-            return True
-        if isinstance(node, (cst.Attribute, cst.Call)):
-            return False
-    return False
 
 
 def are_ignored(ctx: Context, names: frozenset[str | None]) -> bool:

@@ -23,7 +23,7 @@ from codemods.reading.wrapped import calls_above, wrapped_module
 
 from .entering import aliases, entered
 from .inside import is_returned, kept_outside, only_reads
-from .keeping import are_ignored, collected_in, is_collecting, is_kept, written_by
+from .keeping import WALKS, are_ignored, collected_in, is_collecting, is_kept, written_by
 
 _DEPTH = 2
 """Into how many functions, one called by the other, is looked for what builds an optimizer."""
@@ -51,7 +51,7 @@ def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapR
     for other in calls_above(ctx, site, model):
         found += _holder(ctx, other, model)
         for name, is_all in parts.items():
-            if is_all or (isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS):
+            if is_all or is_attribute(other.func, *READERS, *WALKS):
                 found += _holder(ctx, other, name)
         if is_one_of_several and _is_of_one_of_several(ctx, other) and is_optimizer(ctx, other):
             found.append(PrewrapReference(other, True))
@@ -111,7 +111,7 @@ def _holder(ctx: Context, other: cst.Call, model: str, depth: int = _DEPTH) -> I
     elif is_optimizer(ctx, other) and (not any(holder.name for holder in made) or _is_bound(ctx, other)):
         if is_given:
             yield PrewrapReference(other, True)
-    elif isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS:
+    elif is_attribute(other.func, *READERS, *WALKS):
         if owner is not None and same(owner, model):
             yield from _reader(ctx, other)
     else:
@@ -139,6 +139,8 @@ def _reader(ctx: Context, parameters: cst.Call) -> Iterator[PrewrapReference]:
 
 def _keeps(ctx: Context, statement: cst.CSTNode, parameters: cst.Call) -> bool:
     """Whether a statement puts the parameters that it reads where they stay."""
+    if is_attribute(parameters.func, *WALKS):
+        return _keeps_some(ctx, statement, parameters)
     if isinstance(statement, cst.AugAssign):
         return True
     if isinstance(statement, cst.Return):
@@ -153,6 +155,14 @@ def _keeps(ctx: Context, statement: cst.CSTNode, parameters: cst.Call) -> bool:
         kept = bool(collected) and not are_ignored(ctx, collected)
         return kept or any(isinstance(inner, cst.Yield) for inner in ctx.inside(statement.body))
     return False
+
+
+def _keeps_some(ctx: Context, statement: cst.CSTNode, modules: cst.Call) -> bool:
+    """Whether a statement puts parameters of the modules that it goes over where they stay: `[m.weight for m in …]`."""
+    if isinstance(statement, cst.For):
+        return statement.iter is modules and any(collected_in(ctx, statement))
+    around = [outer for outer in ctx.ancestors(modules) if isinstance(outer, cst.BaseComp)]
+    return isinstance(statement, cst.Assign) and any(is_kept(ctx, each, modules) for each in around)
 
 
 def _made_inside(ctx: Context, other: cst.Call, model: str, depth: int) -> Iterator[PrewrapReference]:
@@ -178,7 +188,7 @@ def _made_inside(ctx: Context, other: cst.Call, model: str, depth: int) -> Itera
 def _built_in(ctx: Context, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[PrewrapReference]:
     """What one function builds from the parameters, and the optimizers that it builds from that."""
     calls = ctx.calls(function)
-    if depth == 1 and not any(is_attribute(each.func, *READERS) or is_optimizer(ctx, each) for each in calls):
+    if depth == 1 and not any(is_attribute(c.func, *READERS, *WALKS) or is_optimizer(ctx, c) for c in calls):
         return []
     found = [h for call in calls for model in sorted(places) for h in _holder(ctx, call, model, depth - 1)]
     kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(ctx, holder.call))
