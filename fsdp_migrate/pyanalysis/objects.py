@@ -136,7 +136,7 @@ class Objects:
         if not seen.classes or seen.is_unknown:
             return  # whose they are, and which: it would be every model of the program
         trees = [where for klass in seen.classes for where, _ in self.family(*klass)]
-        trees += [tree, *self._program.mentioning(self._program.library.wrapper)]
+        trees += [tree, *self._program.wrapping()]
         stores = [store for where in dict.fromkeys(trees) for of in self._stores_of(where).values() for store in of]
         names = [s.key for s in stores if isinstance(s.key, str) and self._can_be_model(Part(s.tree, s.value, s.path))]
         lineage = [each for klass in seen.classes for each in (klass, *self.bases(*klass))]
@@ -339,7 +339,7 @@ class Objects:
         trees += self._program.setting(name)
         trees += self._program.mentioning("setattr", "__setattr__", "__dict__", "vars")
         if seen.is_unknown:
-            trees += self._program.mentioning(self._program.library.wrapper)
+            trees += self._program.wrapping()
         for tree in dict.fromkeys(trees):
             yield from self._stores_of(tree).get(name, ())
             yield from (store for store, names in self._computed_in(tree) if names is None or name in names)
