@@ -18,7 +18,7 @@ from codemods.reading.process_groups import is_default
 from codemods.reading.shapes import called_on, parameters
 from codemods.reading.words import last_name
 
-COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
+_COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
 _ADDS = frozenset({"append", "extend", "insert", "add_", "copy_", "update", "put"})
 _PLAIN = frozenset({"to_local", "full_tensor"})
 _SAME_VALUES = frozenset({"detach", "float", "double", "to"})
@@ -155,7 +155,7 @@ def _scopes(function: cst.FunctionDef, ctx: Context) -> set[cst.CSTNode]:
 
 def _is_collective(call: cst.Call, ctx: Context) -> bool:
     name = ctx.dotted(call.func) or ""
-    return name.startswith("torch.distributed.") and name.rsplit(".", 1)[-1] in COLLECTIVES
+    return name.startswith("torch.distributed.") and name.rsplit(".", 1)[-1] in _COLLECTIVES
 
 
 def _adds_up(call: cst.Call, ctx: Context) -> bool:
