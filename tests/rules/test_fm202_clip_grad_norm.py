@@ -455,6 +455,11 @@ DIRECT = [
     "torch.nn.utils.clip_grad_norm_([p for n, p in model.named_parameters()], 1.0)",
     "torch.nn.utils.clip_grad_norm_(filter(args, model.parameters()), 1.0)",
     "torch.nn.utils.clip_grad_norm(model.parameters(), 1.0)",
+    "for p in model.parameters():\n        torch.nn.utils.clip_grad_norm_(p, 1.0)",
+    "for part in model.children():\n        torch.nn.utils.clip_grad_norm_(part.parameters(), 1.0)",
+    "groups = [{'params': list(part.parameters())} for part in model.children()]\n"
+    "    for group in groups:\n        torch.nn.utils.clip_grad_norm_(group['params'], 1.0)",
+    "clip = args.partial(torch.nn.utils.clip_grad_norm_, max_norm=1.0)\n    clip(model.parameters())",
 ]
 
 
@@ -495,6 +500,8 @@ def test_parameters_of_an_optimizer(statement: str) -> None:
         "    optimizer =", "    some = []\n    some += list(model.parameters())\n    optimizer =", 1
     )
     check_marked(gathered, "FM206", Level.REVIEW, "global norm")
+    grouped = gathered.replace("SGD(some)", "SGD([{'params': some, 'lr': 0.1}])")
+    check_marked(grouped, "FM206", Level.REVIEW, "global norm")
 
 
 def test_parameters_of_an_optimizer_in_a_function_of_another_class() -> None:

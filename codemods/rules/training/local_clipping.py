@@ -62,10 +62,12 @@ from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
-from codemods.reading.model_parts import model_around
+from codemods.reading.model_parts import model_around, wrapped_around
 from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.parameter_lists import given_to_optimizer, is_group, put_in
+from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, is_group
+from codemods.reading.places import bound
 from codemods.reading.resharding import reshards
+from codemods.reading.shapes import indexed_front
 from codemods.reading.timm_clipping import FUNCTIONS as TIMMS
 from codemods.reading.timm_clipping import SCALER, modes, reads_model
 from codemods.reading.words import last_name, words
@@ -80,7 +82,14 @@ _TIMM = "timm clips by torch's own function, which fails for what is offloaded o
 _TIMM_HINT = "call torch.nn.utils.clip_grad_norm_(parameters, value) itself, and run again"
 _DEPTH = 5
 """How many gatherings of gathered parameters are followed."""
-_FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
+_CLIPS = frozenset({"clip_grad_norm_", "clip_grad_norm"})
+_FUNCTIONS = _CLIPS | {_TOTAL}
+_HANDS_ON = (cst.Arg, cst.Assign, cst.DictElement, cst.Element, cst.IfExp, cst.Return)
+_LOCAL = (
+    "FSDP1 clipped by each rank's own norm here, which its documentation warns of; on FSDP2 it is the global norm,"
+    " and the losses differ for it"
+)
+_LOCAL_HINT = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
 _OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
 
 
@@ -98,7 +107,38 @@ class _Clipping:
     function: str
 
 
-def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+def fix(node: cst.BaseExpression, ctx: PlannedContext) -> Fix | None:
+    if isinstance(node, cst.Call):
+        return _of_call(node, ctx)
+    return _handed_on(node, ctx) if isinstance(node, cst.Name) else None
+
+
+def _handed_on(name: cst.Name, ctx: PlannedContext) -> Fix | None:
+    """The function itself, which something calls later: `partial(clip_grad_norm_, max_norm=1.0)`."""
+    if name.value not in _CLIPS or ctx.path not in ctx.plan.near:
+        return None
+    parent = ctx.parent(name)
+    function = parent if isinstance(parent, cst.Attribute) and parent.attr is name else name
+    holder = ctx.parent(function)
+    if not isinstance(holder, _HANDS_ON) or not _is_torchs(ctx.dotted(function)) or _is_of_another_way(function, ctx):
+        return None
+    line = next((each for each in ctx.ancestors(function) if isinstance(each, cst.BaseSmallStatement)), holder)
+    if any(isinstance(each, cst.Attribute) and _clips_by_own(each, ctx) for each in ctx.inside(line)):
+        return None
+    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, function, _LOCAL, _LOCAL_HINT)])
+
+
+def _clips_by_own(read: cst.Attribute, ctx: Context) -> bool:
+    """`model.clip_grad_norm_`."""
+    return read.attr.value in _CLIPS and ModelKind.FSDP in ctx.kinds(read.value)
+
+
+def _is_torchs(dotted: str | None) -> bool:
+    owner, _, function = (dotted or "").rpartition(".")
+    return owner in _OWNERS and function in _FUNCTIONS
+
+
+def _of_call(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     found = _find(call, ctx)
     if found is None:
         return None
@@ -109,11 +149,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     ways = modes(call, ctx)
     if ways == {"agc"}:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _AGC, _AGC_HINT)])
-    message = (
-        "FSDP1 clipped by each rank's own norm here, which its documentation warns of; on FSDP2 it is the global norm,"
-        " and the losses differ for it"
-    )
-    hint = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
+    message, hint = _LOCAL, _LOCAL_HINT
     rerun = found.directly and clips_after_forward(call, found.model, ctx)
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
@@ -132,9 +168,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 
 def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
-    owner, _, function = (ctx.dotted(call.func) or "").rpartition(".")
-    is_torchs = owner in _OWNERS and function in _FUNCTIONS
-    if not call.args or not (is_torchs or modes(call, ctx) - {"value"}):
+    dotted = ctx.dotted(call.func) or ""
+    if not call.args or not (_is_torchs(dotted) or modes(call, ctx) - {"value"}):
         return None
     given = _parameters(call).value
     found: _Clipping | None = None
@@ -143,13 +178,23 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
         for inner in where.inside(expression):
             in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
             read = _model_read_by(inner, where)
-            model = (model_around(read, where) or read) if read is not None else None
-            held = where.kinds(model) if model is not None else frozenset()
+            if read is None:
+                continue
+            at, model = _whole(read, where)
+            held = at.kinds(model)
             if found is not None:
                 found = replace(found, held=found.held | held)
-            elif model is not None and (ModelKind.FSDP in held or (in_group and _may_be_wrapped(held))):
-                found = _Clipping(call, model, where, held, inner is given, function)
+            elif ModelKind.FSDP in held or (in_group and _may_be_wrapped(held)):
+                found = _Clipping(call, model, at, held, inner is given, dotted.rpartition(".")[2])
     return found
+
+
+def _whole(read: cst.BaseExpression, ctx: Context) -> tuple[Context, cst.BaseExpression]:
+    """The model that parameters are read of, or of a part of it: `for block in model.blocks`."""
+    around = model_around(read, ctx)
+    if around is not None or ModelKind.FSDP in ctx.kinds(read) or not any(_loops_around(indexed_front(read), ctx)):
+        return ctx, around or read
+    return wrapped_around(read, ctx) or (ctx, read)
 
 
 def _may_be_wrapped(held: frozenset[ModelKind]) -> bool:
@@ -206,7 +251,7 @@ def _parameters(call: cst.Call) -> cst.Arg:
     return next((a for a in call.args if a.keyword is not None and a.keyword.value == "parameters"), call.args[0])
 
 
-def _is_of_another_way(call: cst.Call, ctx: Context) -> bool:
+def _is_of_another_way(call: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the program asks how it runs (`engine == "ddp"`, `use_fsdp`), and clips a sharded model by FSDP1's own
     method on the other way.
     """
@@ -262,11 +307,27 @@ def _followed(
 
 
 def _gone_over(made: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
-    yield from ((ctx, over) for over in put_in(made, ctx))
+    yield from ((ctx, over) for over in appended(made, ctx))
+    one = made.value if isinstance(made, cst.Subscript) and is_group(made) else made
+    yield from ((ctx, over) for over in _loops_around(one, ctx))
     for node in (made, *ctx.inside(made)):
         yield from given_to_optimizer(node, ctx)
         if isinstance(node, cst.CompFor) and isinstance(node.iter, (cst.Name, cst.Attribute)):
             yield ctx, node.iter
+        elif isinstance(node, cst.DictElement) and _is_params(node.key):
+            yield ctx, node.value
+
+
+def _is_params(key: cst.BaseExpression) -> bool:
+    return isinstance(key, cst.SimpleString) and key.evaluated_value == "params"
+
+
+def _loops_around(one: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """What the loops around go over that give one parameter, or one group: `for p in model.parameters()`."""
+    for loop in ctx.ancestors(one) if isinstance(one, cst.Name) else ():
+        for head in heads(loop) if isinstance(loop, (cst.For, cst.BaseComp)) else ():
+            if isinstance(one, cst.Name) and one.value in bound(head.target):
+                yield head.iter
 
 
 def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
@@ -286,7 +347,7 @@ RULE = Rule(
     CODE,
     "clipping-by-local-norm",
     __doc__,
-    nodes=(cst.Call,),
+    nodes=(cst.Call, cst.Name),
     fix=fix,
     methods=("clip_grad_norm_", _TOTAL),
     functions=(*TIMMS, SCALER),
