@@ -52,7 +52,8 @@ from codemods.reading.flat_parameters import may_have_had_flat_parameters
 from codemods.reading.inner_module import may_be_inner_module
 from codemods.reading.model_parameters import is_shard, is_summoned, models_around
 from codemods.reading.model_parts import wrapped_around
-from codemods.reading.shapes import indexed_front
+from codemods.reading.parameter_lists import loops_around
+from codemods.reading.shapes import called_on, indexed_front
 from codemods.reading.words import last_name
 from codemods.tables.layers import BARE
 from codemods.tables.modules import KEEP_PARAMETERS
@@ -64,6 +65,8 @@ _ADDED = (
     "clip_grad_norm_ and foreach optimizers raise over plain tensors beside DTensors"
 )
 _PUT_BEFORE = "put it in before the model is sharded"
+_LOOPS = 3
+"""How many loops, one in the other, are followed to the module that they go over."""
 _TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
 _TIE_BEFORE = "tie them before the model is sharded, in one unit"
 _ADDS = frozenset({"add_module", "register_module", "register_parameter", "append", "extend", "insert"})
@@ -117,14 +120,27 @@ def _is_of_loop(ctx: Context, weight: cst.BaseExpression) -> bool:
     """`p` in `for p in model.parameters()`, `m.weight` in `for m in model.modules()`; not in the model's own."""
     while isinstance(weight, cst.Attribute) and weight.attr.value in {"data", *_DRAWS}:
         weight = weight.value
-    if not is_shard(weight, ctx):
-        return False
     owners = [weight.value] if isinstance(weight, cst.Attribute) else models_around(weight, ctx)
+    if not is_shard(weight, ctx):
+        return any(_is_inside(ctx, each) for each in owners)
     found = [wrapped_around(owner, ctx) for owner in owners]
     return not found or any(each is not None and not is_self(each[1], each[0]) for each in found)
 
 
+def _is_inside(ctx: Context, owner: cst.BaseExpression, depth: int = _LOOPS) -> bool:
+    """`net` below `model = FSDP(net)`, there or where it is given to the function; `m` in `for m in net.modules()`."""
+    root = indexed_front(owner)
+    if not isinstance(root, cst.Name) or is_self(root, ctx):
+        return False
+    over = [called_on(node, *_PARTS) for each in loops_around(root, ctx) for node in ctx.inside(each)]
+    if depth and any(_is_inside(ctx, each, depth - 1) for each in over if each is not None):
+        return True
+    places = [(ctx, root), *((where, given) for where, _, given in ctx.passed_to(root, root.value))]
+    return any(may_be_inner_module(each, each, where) for where, each in places)
+
+
 _DRAWS = frozenset({"bernoulli_", "exponential_", "log_normal_", "normal_", "random_", "uniform_"})
+_PARTS = ("children", "modules", "named_children", "named_modules")
 _SAME = frozenset({"constant_", "ones_", "zeros_"})
 """Functions that write the same into a shard as into a whole tensor."""
 _INITIALISERS = frozenset({"reset_parameters", "reset_weights", "init_weights", "init_parameters"})

@@ -567,7 +567,7 @@ WRONG = {
 
         def main(net):
             model = FSDP(net, use_orig_params=True)
-            init(model)
+            init(net)
             return model
         """,
     ),

@@ -64,8 +64,7 @@ from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import model_around, wrapped_around
 from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, is_group
-from codemods.reading.places import bound
+from codemods.reading.parameter_lists import appended, given_to_optimizer, is_group, loops_around
 from codemods.reading.resharding import reshards
 from codemods.reading.shapes import indexed_front
 from codemods.reading.timm_clipping import FUNCTIONS as TIMMS
@@ -192,7 +191,7 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
 def _whole(read: cst.BaseExpression, ctx: Context) -> tuple[Context, cst.BaseExpression]:
     """The model that parameters are read of, or of a part of it: `for block in model.blocks`."""
     around = model_around(read, ctx)
-    if around is not None or ModelKind.FSDP in ctx.kinds(read) or not any(_loops_around(indexed_front(read), ctx)):
+    if around is not None or ModelKind.FSDP in ctx.kinds(read) or not any(loops_around(indexed_front(read), ctx)):
         return ctx, around or read
     return wrapped_around(read, ctx) or (ctx, read)
 
@@ -309,7 +308,7 @@ def _followed(
 def _gone_over(made: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
     yield from ((ctx, over) for over in appended(made, ctx))
     one = made.value if isinstance(made, cst.Subscript) and is_group(made) else made
-    yield from ((ctx, over) for over in _loops_around(one, ctx))
+    yield from ((ctx, over) for over in loops_around(one, ctx))
     for node in (made, *ctx.inside(made)):
         yield from given_to_optimizer(node, ctx)
         if isinstance(node, cst.CompFor) and isinstance(node.iter, (cst.Name, cst.Attribute)):
@@ -320,14 +319,6 @@ def _gone_over(made: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context
 
 def _is_params(key: cst.BaseExpression) -> bool:
     return isinstance(key, cst.SimpleString) and key.evaluated_value == "params"
-
-
-def _loops_around(one: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
-    """What the loops around go over that give one parameter, or one group: `for p in model.parameters()`."""
-    for loop in ctx.ancestors(one) if isinstance(one, cst.Name) else ():
-        for head in heads(loop) if isinstance(loop, (cst.For, cst.BaseComp)) else ():
-            if isinstance(one, cst.Name) and one.value in bound(head.target):
-                yield head.iter
 
 
 def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
