@@ -469,6 +469,24 @@ def test_clipping_by_a_local_norm_is_reported(statement: str) -> None:
     assert result.text.endswith(f"    model = fully_shard(net)\n    {statement}\n")
 
 
+@pytest.mark.parametrize(
+    ("given", "is_mixed"),
+    [
+        ("[*model.parameters(), *head.parameters()]", True),
+        ("list(head.parameters()) + list(model.parameters())", True),
+        ("[*model.parameters(), scale]", True),
+        ("[p for m in (model, head) for p in m.parameters()]", True),
+        ("[*model.head.parameters(), *model.body.parameters()]", False),
+        ("model.parameters() if args else head.parameters()", False),
+    ],
+)
+def test_plain_parameters_beside_sharded_ones(given: str, is_mixed: bool) -> None:
+    """torch's own raises for them (measured)."""
+    above = "    head = torch.nn.Linear(2, 2)\n    scale = torch.nn.Parameter(torch.ones(1))\n"
+    text = rewrite(f"{HEAD}{above}    torch.nn.utils.clip_grad_norm_({given}, 1.0)\n").text
+    assert text.endswith(f"    {'clip_mixed' if is_mixed else 'torch.nn.utils.clip'}_grad_norm_({given}, 1.0)\n")
+
+
 def test_parameters_that_a_function_returns() -> None:
     text = HEAD + "    return torch.nn.utils.clip_grad_norm_(params_of(model), 1.0)\n"
     text += "\n\ndef params_of(model):\n    return list(model.parameters())\n"

@@ -37,8 +37,9 @@ def step(net, batch):
 
 It clips otherwise than before, and as it was meant. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820
 before, the global norm 4.7399 after. Where torch's function would fail (an infinity norm, ignored or offloaded
-parameters), a function of the support module is called that is written for that case. timm's `dispatch_clip_grad` and
-`NativeScaler` call torch's, or clip element by element, which is the same; its AGC raises for DTensors (timm 1.0.9).
+parameters, those of an unwrapped module beside), a function of the support module is called that is written for that
+case. timm's `dispatch_clip_grad` and `NativeScaler` call torch's, or clip element by element, which is the same; its
+AGC raises for DTensors (timm 1.0.9).
 
 ## References
 
@@ -83,6 +84,8 @@ _DEPTH = 5
 """How many gatherings of gathered parameters are followed."""
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_norm"})
 _FUNCTIONS = _CLIPS | {_TOTAL}
+_CHOOSES = (cst.IfExp, cst.BooleanOperation)
+_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _HANDS_ON = (cst.Arg, cst.Assign, cst.DictElement, cst.Element, cst.IfExp, cst.Return)
 _LOCAL = (
     "FSDP1 clipped by each rank's own norm here, which its documentation warns of; on FSDP2 it is the global norm,"
@@ -104,6 +107,8 @@ class _Clipping:
     directly: bool
     """Whether the parameters are `model.parameters()` itself, and not a selection of them."""
     function: str
+    is_mixed: bool = False
+    """Whether parameters of no wrapped model are clipped with them."""
 
 
 def fix(node: cst.BaseExpression, ctx: PlannedContext) -> Fix | None:
@@ -154,7 +159,7 @@ def _of_call(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         message, hint = f"{message}; {STALE}", STALE_HINT
     if "agc" in ways:
         message = f"{message}; with mode='agc' it raises"
-    support = clipper(found.model, has_plain_norm(call, 2 if ways else 1, ctx), found.where, ctx.plan)
+    support = clipper(found.model, has_plain_norm(call, 2 if ways else 1, ctx), found.where, ctx.plan, found.is_mixed)
     if ways and support:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _TIMM, _TIMM_HINT)])
     findings = [finding(CODE, Level.MANUAL if rerun else Level.REVIEW, ctx, call, message, hint)]
@@ -172,8 +177,9 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
         return None
     given = _parameters(call).value
     found: _Clipping | None = None
-    in_group = False
+    in_group = is_mixed = False
     for where, expression in () if _is_of_another_way(call, ctx) else _followed(given, ctx):
+        is_mixed = is_mixed or (not is_group(given) and _mixes(expression, where))
         for inner in where.inside(expression):
             in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
             read = _model_read_by(inner, where)
@@ -185,7 +191,28 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
                 found = replace(found, held=found.held | held)
             elif ModelKind.FSDP in held or (in_group and _may_be_wrapped(held)):
                 found = _Clipping(call, model, at, held, inner is given, dotted.rpartition(".")[2])
-    return found
+    return None if found is None else replace(found, is_mixed=is_mixed)
+
+
+def _mixes(expression: cst.BaseExpression, ctx: Context) -> bool:
+    """`[*model.parameters(), *head.parameters(), scale]`: what is sharded, and what is not, in one list."""
+    sharded = plain = False
+    for node in ctx.inside(expression):
+        read = _model_read_by(node, ctx)
+        if isinstance(node, cst.Element):
+            made = [o.file.dotted(o.node.func) for o in ctx.origins(node.value) if isinstance(o.node, cst.Call)]
+            plain = plain or any(name in _PARAMETERS for name in made)
+        elif read is not None and not any(isinstance(outer, _CHOOSES) for outer in ctx.ancestors(node)):
+            at, model = _whole(read, ctx)
+            held = at.kinds(model)
+            sharded = sharded or ModelKind.FSDP in held
+            plain = plain or ModelKind.FSDP not in held or (ModelKind.OTHER in held and _is_of_display(read, ctx))
+    return sharded and plain
+
+
+def _is_of_display(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`m` in `for m in (model, head)`."""
+    return any(isinstance(over, (cst.List, cst.Tuple)) for over in loops_around(model, ctx))
 
 
 def _whole(read: cst.BaseExpression, ctx: Context) -> tuple[Context, cst.BaseExpression]:
