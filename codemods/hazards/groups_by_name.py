@@ -121,9 +121,19 @@ def _looks_whole_up(body: cst.CSTNode, names: set[str], ctx: Context) -> bool:
             looked = [table for table in [called_on(node, "get")] if table is not None]
         else:
             continue
-        if any(isinstance(each, _NAMED_TABLE) and not has_these_names(each, ctx) for each in looked):
+        tables = [each for each in looked if isinstance(each, _NAMED_TABLE) and not has_these_names(each, ctx)]
+        if any(not _is_of_some_model(each, ctx) for each in tables):
             return True
     return False
+
+
+def _is_of_some_model(table: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the names in a collection are those of a model that may be wrapped, or there are none."""
+    made = [(origin.file, origin.node) for origin in ctx.origins(table) if origin.node is not None]
+    reads = [(where, called_on(node, *_NAMED, "state_dict")) for where, each in made for node in where.inside(each)]
+    may_be = {ModelKind.FSDP, ModelKind.UNKNOWN}
+    is_read = any(read is not None and not may_be.isdisjoint(where.kinds(read)) for where, read in reads)
+    return is_read or (bool(made) and all(_is_empty(each) for _, each in made))
 
 
 def _had_prefixes(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -229,8 +239,8 @@ def has_these_names(table: cst.BaseExpression, ctx: Context) -> bool:
 
 
 def _is_empty(made: cst.CSTNode | None) -> bool:
-    """`{}`, `[]` and `set()`, which are filled later."""
-    if isinstance(made, (cst.Dict, cst.List)):
+    """`{}`, `[]`, `()` and `set()`, which are filled later."""
+    if isinstance(made, (cst.Dict, cst.List, cst.Tuple)):
         return not made.elements
     return isinstance(made, cst.Call) and not made.args and isinstance(made.func, cst.Name)
 
