@@ -154,8 +154,10 @@ class StateCall:
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     found = _find(call, ctx)
-    made = _edit(found, ctx) if found is not None else None
-    if found is None or made is None:
+    if found is None or _is_loaded_before_wrapping(found, ctx):
+        return None
+    made = _edit(found, ctx)
+    if made is None:
         return None
     if found.method == "state_dict" and model_around(found.model, ctx) is not None:
         made = replace(made, findings=[_of_a_part(each) for each in made.findings])
@@ -163,6 +165,12 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         asking = [replace(each, level=Level.MANUAL, hint=LOADED_HINT) for each in made.findings]
         made = replace(made, findings=[replace(each, message=f"{each.message}; {LOADED_ALONE}") for each in asking])
     return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
+
+
+def _is_loaded_before_wrapping(found: StateCall, ctx: PlannedContext) -> bool:
+    """Whether one rank alone loads what also comes here unwrapped: it cannot wait for the others, and did not."""
+    is_plain_too = found.method == "load_state_dict" and ModelKind.OTHER in ctx.kinds(found.model)
+    return is_plain_too and is_on_one_rank(found.call, ctx)
 
 
 def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
