@@ -87,6 +87,36 @@ def test_what_one_rank_loads_before_the_model_is_wrapped_stays(again: str) -> No
     assert load in rewrite(code(text)).text
 
 
+def test_the_way_that_no_fsdp_model_takes_stays() -> None:
+    """Where the program gathers the model of the other way itself: a single process has no group to broadcast in."""
+    text = """
+        import torch.distributed.checkpoint.state_dict as dcp
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def load(model, state, context=None):
+            if context is not None and context.strategy == "fsdp":
+                dcp.set_model_state_dict(model, state)
+                return
+            model.load_state_dict(state)
+
+
+        def save(model, context=None):
+            if context is None or context.strategy != "fsdp":
+                return model.state_dict()
+            return dcp.get_model_state_dict(model)
+
+
+        def main(net, context, state):
+            model = FSDP(net)
+            load(model, state, context)
+            return save(model, context)
+    """
+    made = rewrite(code(text)).text
+    assert "    model.load_state_dict(state)\n" in made
+    assert "    return model.state_dict()\n" in made
+
+
 def test_state_of_the_programs_own_sampler_stays() -> None:
     text = """
         import torch
