@@ -1,6 +1,6 @@
 """**What it does.** Finds subclasses of `FullyShardedDataParallel`, and the calls that make one. Nothing in their file,
-nor in what shares a model with it, is changed. Lightning's FSDP strategy is one as well, where a class that inherits from
-it wraps the model: what it inherits saves, loads and clips by FSDP1's wrapper.
+nor in what shares a model with it, is changed. A class that inherits Lightning's FSDP strategy, and wraps the model, is
+left as well: what it inherits saves, loads and clips by FSDP1's wrapper.
 
 **Why.** `fully_shard` shards a module in place: there is no wrapper to inherit from. What a subclass overrides
 (`forward`, `state_dict`, a `train_step` that must run through the wrapper) has to go to the model itself, and only its
