@@ -53,12 +53,10 @@ import libcst as cst
 
 from codemods.api import Check, Emission, Finding, Level, Origin, finding
 from codemods.plan import PlannedContext
+from codemods.reading.lightning_strategies import is_fsdp1_strategy, runs_strategies
 
 CODE = "FM453"
 
-_LIBRARIES = ("lightning.", "lightning_fabric.", "pytorch_lightning.")
-_RUN = frozenset({"Fabric", "Trainer"})
-_STRATEGIES = frozenset({"DDPFullyShardedNativeStrategy", "FSDPStrategy"})
 _MESSAGE = "Lightning's strategy wraps the model with FSDP1, around what is sharded by FSDP2, and raises"
 _HINT = "give it ModelParallelStrategy() of lightning.pytorch.strategies, and call fully_shard in configure_model"
 
@@ -69,7 +67,7 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
     if all(ctx.plan.emission(call) is Emission.SKIP for call in wraps):
         return
     for call in ctx.nodes(cst.Call):
-        if not _is_of(ctx.dotted(call.func), _RUN):
+        if not runs_strategies(ctx.dotted(call.func)):
             continue
         given = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "strategy")
         if any(_is_fsdp1(origin) for value in given for origin in ctx.origins(value)):
@@ -79,12 +77,7 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
 def _is_fsdp1(origin: Origin) -> bool:
     if isinstance(origin.node, cst.SimpleString):
         return str(origin.node.evaluated_value).startswith("fsdp")
-    return isinstance(origin.node, cst.Call) and _is_of(origin.file.dotted(origin.node.func), _STRATEGIES)
-
-
-def _is_of(dotted: str | None, names: frozenset[str]) -> bool:
-    """Whether it is one of these names in Lightning, which has them in several places."""
-    return dotted is not None and dotted.startswith(_LIBRARIES) and dotted.rpartition(".")[2] in names
+    return isinstance(origin.node, cst.Call) and is_fsdp1_strategy(origin.file.dotted(origin.node.func))
 
 
 CHECK = Check(CODE, "lightning-strategy", __doc__, words=("strategy",), find=find)

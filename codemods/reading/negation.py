@@ -53,6 +53,13 @@ def conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [test]
 
 
+def disjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """`a`, `b` and `c` of `a or b or c`."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
+        return [*disjuncts(test.left), *disjuncts(test.right)]
+    return [test]
+
+
 def none_test(test: cst.CSTNode | None) -> tuple[cst.BaseExpression, bool] | None:
     """`x` of `x is None` and `x is not None`, and whether it is the second."""
     if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:

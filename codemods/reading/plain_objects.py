@@ -15,6 +15,8 @@ from codemods.reading.shapes import class_test
 from codemods.tables.names import WRAPPER
 
 _NO_MODULES = frozenset({"abc.ABC", "object", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol"})
+_LIBRARIES = ("torch.optim.lr_scheduler.", "torch.utils.data.")
+"""Schedulers, samplers and data sets, which are no modules either."""
 _MODULE = "torch.nn.Module"
 _DEPTH = 5
 
@@ -60,7 +62,7 @@ def _is_plain_base(ctx: Context, base: cst.BaseExpression, depth: int) -> bool:
     base = base.value if isinstance(base, cst.Subscript) else base
     dotted = ctx.dotted(base)
     if dotted is not None or (isinstance(base, cst.Name) and base.value == "object"):
-        return (dotted or "object") in _NO_MODULES
+        return (dotted or "object") in _NO_MODULES or (dotted or "").startswith(_LIBRARIES)
     made = ctx.origins(base)
     return all(isinstance(o.node, cst.ClassDef) and is_plain_class(o.file, o.node, depth - 1) for o in made)
 

@@ -186,7 +186,7 @@ class Layout:
             else:
                 yield Edit(*self._tree.span(statement), "pass")
         for line in [*gone]:
-            guard = self._emptied_if(line, gone)
+            guard = self._emptied_if(line, gone) or self._emptied_try(line, gone)
             if guard is not None:
                 gone.add(guard)
         for line in gone:
@@ -229,6 +229,20 @@ class Layout:
         holder = self._tree.parents[guard]
         only = isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1
         return None if is_elif or asks or only else guard
+
+    def _emptied_try(self, line: cst.CSTNode, gone: Collection[cst.CSTNode]) -> cst.Try | None:
+        """`try:` in a function with nothing left under it, where all that else happens is `FSDP = None`."""
+        guard = self._tree.parents.get(self._tree.parents[line])
+        if not isinstance(guard, cst.Try) or not self._is_emptied(guard.body, gone) or guard.orelse or guard.finalbody:
+            return None
+        names = {bound.evaluated_alias or bound.evaluated_name for each in self._removed for bound in _names(each)}
+        rest = [each for handler in guard.handlers for each in handler.body.body]
+        sets = [each.body[0] for each in rest if isinstance(each, cst.SimpleStatementLine) and len(each.body) == 1]
+        targets = [each.targets[0].target for each in sets if isinstance(each, cst.Assign) and len(each.targets) == 1]
+        is_all = len(targets) == len(rest) and all(isinstance(t, cst.Name) and t.value in names for t in targets)
+        holder = self._tree.parents[guard]
+        is_one_of_several = isinstance(holder, cst.IndentedBlock) and len(holder.body) > 1
+        return guard if is_all and is_one_of_several else None
 
     def _rewrite(self, statement: Statement, names: Sequence[str]) -> None:
         start, end = self._tree.span(statement)
@@ -402,6 +416,10 @@ def _of_one_group(statements: Iterable[_New]) -> Iterator[list[_New]]:
     """Statements that come to stand at one place, by whether they are of the standard library, or the project's own."""
     in_order = sorted(statements, key=lambda each: each.key[:1])
     yield from (list(part) for _, part in groupby(in_order, key=lambda each: each.key[:1]))
+
+
+def _names(statement: Statement) -> Sequence[cst.ImportAlias]:
+    return () if isinstance(statement.names, cst.ImportStar) else statement.names
 
 
 def _is_comment(line: str) -> bool:

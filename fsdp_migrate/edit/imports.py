@@ -274,8 +274,10 @@ def _inside_functions(
 
 
 def _reaches(tree: Tree, statement: Statement, use: cst.Name) -> bool:
-    """Whether what a statement imports in a function is there at a use below it."""
+    """Whether what a statement imports in a function is there at a use below it, also behind a `try:` around it."""
     block = tree.parents[tree.parents[statement]]
+    guard = tree.parents.get(block)
+    block = tree.parents[guard] if isinstance(guard, cst.Try) and guard.body is block else block
     inside = isinstance(block, cst.IndentedBlock) and tree.scope_of[statement] is not tree.scope
     return inside and tree.order[statement] < tree.order[use] and tree.contains(block, use)
 
@@ -338,6 +340,8 @@ def _write(
         here = inside.get(statement, [])
         layout.put_before(statement, [item for item in here if item.module != module])
         layout.change(statement, gone, [*taken, *(item for item in here if item.module == module)])
+        if here and isinstance(tree.parents.get(tree.parents[tree.parents[statement]]), cst.Try):
+            layout.rename_fallback(statement, set(map(bound_by, gone)), {item.local for item in here})
     for module, items in names.items():
         home = next((each for each in layout.homes_of(module) if _keeps_names(each, removals)), None)
         if home is not None:

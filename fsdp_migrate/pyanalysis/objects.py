@@ -364,6 +364,21 @@ class Objects:
             if names or (names is None and self._holds_model(Part(tree, store.value, store.path))):
                 yield store, names
 
+    def is_set_by_name(self, tree: Tree, owner: cst.BaseExpression, sources: Sequence[Part | Method]) -> bool:
+        """Whether a setting of an object can be set under a name that nobody sees: `setattr(config, name, value)`.
+
+        A model is not taken to be: it would be every attribute of the classes that keep their arguments like this.
+        """
+        trees = self._program.mentioning("setattr", "__setattr__")
+        computed = [store for where in trees for store in self._stores_of(where).get(None, ())]
+        if not computed or not all(isinstance(source, Part) for source in sources):
+            return False
+        seen = self.seen(tree, owner)
+        mine = [store for store in computed if self._can_be_same(seen, self._owner(store))]
+        if all(self._is_named(store) for store in mine):
+            return False
+        return not any(isinstance(source, Part) and self._holds_model(source) for source in sources)
+
     def stores_named(self, name: str) -> Iterator[AttributeStore]:
         """Where an attribute of this name is set, of anything but `self`."""
         for tree in self._program.setting(name):
@@ -376,14 +391,20 @@ class Objects:
 
     def _certainty(self, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore) -> bool | None:
         """Whether a store sets the attribute of an object that is seen; None when it cannot."""
-        other = self._values.test(lambda: self.seen(store.tree, store.owner), lambda: self._seen_plainly(store))
+        other = self._owner(store)
         if other.is_self and seen.is_self and method is not None and self._is_overridden(seen, other, method):
             return None
-        if seen.sites & other.sites or ((seen.is_any or other.is_any) and self._are_related(seen, other)):
+        if self._can_be_same(seen, other):
             return self._is_named(store)
         if store.is_item or not self._is_named(store):
             return None  # whose it is, and which: it would be every attribute of the program
         return False if seen.is_unknown or other.is_unknown else None
+
+    def _owner(self, store: AttributeStore) -> Seen:
+        return self._values.test(lambda: self.seen(store.tree, store.owner), lambda: self._seen_plainly(store))
+
+    def _can_be_same(self, seen: Seen, other: Seen) -> bool:
+        return bool(seen.sites & other.sites) or ((seen.is_any or other.is_any) and self._are_related(seen, other))
 
     def _seen_plainly(self, store: AttributeStore) -> Seen:
         owner = self.class_of_self(store.tree, store.owner)

@@ -376,14 +376,17 @@ class Ways:
         )
         for source, _ in sources:
             yield from self._values.of_part(source) if isinstance(source, Part) else [Origin(*source)]
+        read = at if isinstance(at, cst.Attribute) else None
+        at_run_time = Origin(tree, None, f"`{tree.code(at)}` is an attribute that run time sets", read)
         if decisive is None or any(is_all for _, is_all in decisive):
+            if self._values.objects.is_set_by_name(tree, owner, [source for source, _ in sources]):
+                yield at_run_time
             return
         items, decisive_items = self._values.solver.both(lambda: self._items(tree, owner, name))
         for part in items:
             yield from self._values.of_part(part)
         if decisive_items == []:
-            read = at if isinstance(at, cst.Attribute) else None
-            yield Origin(tree, None, f"`{tree.code(at)}` is an attribute that run time sets", read)
+            yield at_run_time
 
     def _items(self, tree: Tree, owner: cst.BaseExpression, name: str) -> list[Part]:
         """The items of a `ModuleDict`, and of a dict of the program's own, are attributes as well."""

@@ -31,6 +31,7 @@ CASES = {
     "imports": "import a, b as c\nfrom a import (b, c as d,)\nfrom . import b\nfrom .. c import d\nfrom e import *\n",
     "with": "with (a): pass\nwith (a, b): pass\nwith (a), b: pass\nwith (a as b, c): pass\nwith (a, b) as c: pass\n",
     "strings": "a = 'x' 'y'\nb = ('x'\n  f'{c!r:>{d}} e' \"z\")\ng = f'''{\nh}'''\ni = b'x'\nj = rb'\\''\n",
+    "strings in three quotes": "a = (r'''b'''\n '''c''')\n",
     "words": "é = f(ß.a, 'ü', b) + f'ä{c}'  # ö\nd = é.b\n",
     "statements": "a; b; c = d = e\nif a: b; c\nelif d: e\nelse: f\nif a:\n  b\nelse:\n  if c: d\n",
     "else": "for a in b:\n    c; # else\n    # else\nelse: # no\n    d\nwhile a:\n  b\nelse:\n  c\n",

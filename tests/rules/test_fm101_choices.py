@@ -574,6 +574,31 @@ def test_attribute_that_may_be_set_in_another_way(line: str) -> None:
     assert "    strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP\n" in text
 
 
+def test_settings_that_are_set_under_names_that_nobody_sees() -> None:
+    """What `__init__` stores is not all: `configs()` may set each of them."""
+    text = """
+    class Config:
+        def __init__(self):
+            self.mixed_precision = None
+            self.sync = False
+
+
+    def configs(choices):
+        for values in choices:
+            config = Config()
+            for name, value in values.items():
+                setattr(config, name, value)
+            yield config
+
+
+    def main(net, choices):
+        for config in configs(choices):
+            FSDP(net, mixed_precision=config.mixed_precision, sync_module_states=config.sync)
+    """
+    made = rewrite(HEAD + code(text)).text
+    assert "mixed_precision=config.mixed_precision, sync_module_states=config.sync)" in made
+
+
 def test_strategy_of_another_file_is_chosen_there() -> None:
     result = rewrite_files(
         {

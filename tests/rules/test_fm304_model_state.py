@@ -60,6 +60,85 @@ def test_model_before_it_is_wrapped_stays() -> None:
     assert rewrite(head + text + wrap).text.endswith(text + "    model = fully_shard(net)\n")
 
 
+@pytest.mark.parametrize("again", ["", "    load(model, rank, path)\n"])
+def test_what_one_rank_loads_before_the_model_is_wrapped_stays(again: str) -> None:
+    """`sync_module_states` sends it to the others: with `broadcast_from_rank0` the first rank would wait for them."""
+    load = "        if rank == 0:\n            model.load_state_dict(torch.load(path))\n"
+    text = f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        def load(model, rank, path, kind="full"):
+            if kind == "full":
+                if rank == 0:
+                    model.load_state_dict(torch.load(path))
+            else:
+                with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                    model.load_state_dict(torch.load(path))
+
+
+        def main(rank, path):
+            net = torch.nn.Linear(4, 4)
+            load(net, rank, path)
+            model = FSDP(net, device_id=rank, sync_module_states=True)
+            {again.strip() or "pass"}
+    """
+    assert load in rewrite(code(text)).text
+
+
+def test_the_way_that_no_fsdp_model_takes_stays() -> None:
+    """Where the program gathers the model of the other way itself: a single process has no group to broadcast in."""
+    text = """
+        import torch.distributed.checkpoint.state_dict as dcp
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def load(model, state, context=None):
+            if context is not None and context.strategy == "fsdp":
+                dcp.set_model_state_dict(model, state)
+                return
+            model.load_state_dict(state)
+
+
+        def save(model, context=None):
+            if context is None or context.strategy != "fsdp":
+                return model.state_dict()
+            return dcp.get_model_state_dict(model)
+
+
+        def main(net, context, state):
+            model = FSDP(net)
+            load(model, state, context)
+            return save(model, context)
+    """
+    made = rewrite(code(text)).text
+    assert "    model.load_state_dict(state)\n" in made
+    assert "    return model.state_dict()\n" in made
+
+
+def test_state_of_the_programs_own_sampler_stays() -> None:
+    text = """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.utils.data import Sampler
+
+
+        class Batches(Sampler[list[int]]):
+            def state_dict(self):
+                return {"size": 4}
+
+            def load_state_dict(self, state):
+                assert state == self.state_dict()
+
+
+        def main(net, trainer, state):
+            for part in (FSDP(net), trainer.sampler):
+                part.load_state_dict(state)
+    """
+    assert "assert state == self.state_dict()" in rewrite(code(text)).text
+
+
 def test_a_model_that_its_class_has_just_made_stays() -> None:
     """What is wrapped under this name is of an object that is not seen."""
     text = """\

@@ -217,6 +217,31 @@ def test_import_stays_in_the_functions_that_had_it() -> None:
     )
 
 
+GUARDED = """\
+def measure(model):
+    try:
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    except ImportError:
+        FSDP = None
+
+    if FSDP is not None and isinstance(model, FSDP):
+        return model
+    return None
+"""
+
+
+@pytest.mark.parametrize("is_at_top", [True, False])
+def test_try_import_in_a_function(is_at_top: bool) -> None:
+    """It goes where the top of the file has the class, and imports the new one where that may be missing as well."""
+    wrap = f"{USES[1][0]}\n\n\ndef wrap(model):\n    return {USES[1][1]}(model)\n"
+    files = {"train.py": wrap + "\n\n" + GUARDED if is_at_top else wrap, "measure.py": GUARDED}
+    made = rewrite_files(files).after["train.py" if is_at_top else "measure.py"]
+    assert "pass" not in made
+    guard = "        from torch.distributed.fsdp import FSDPModule\n    except ImportError:\n        FSDPModule = None\n"
+    assert (guard in made) is not is_at_top
+    assert "def measure(model):\n    " + ("if" if is_at_top else "try") in made
+
+
 def test_try_import() -> None:
     text = code(
         """

@@ -93,6 +93,24 @@ SUBCLASS = {
 }
 
 
+def test_class_on_lightnings_strategy_that_wraps_is_left() -> None:
+    """What it inherits would save each rank's shards, and never find an FSDP model to clip."""
+    text = code(
+        """
+        from lightning.pytorch.strategies import FSDPStrategy
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class OnCPU(FSDPStrategy):
+            def _setup_model(self, model):
+                return FSDP(model, **self.kwargs)
+        """
+    )
+    result = rewrite(text)
+    assert result.text == text
+    assert [finding.level for finding in result.findings if finding.rule == "FM108"] == [Level.MANUAL, Level.KEPT]
+
+
 def test_subclass_and_what_serves_it_are_left() -> None:
     result = rewrite_files(SUBCLASS)
     assert result.report.changes == ()
@@ -100,21 +118,21 @@ def test_subclass_and_what_serves_it_are_left() -> None:
     assert found == [
         (
             "saving.py",
-            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with Wrapper (wrapper.py:4)",
         ),
         (
             "saving.py",
-            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with Wrapper (wrapper.py:4)",
         ),
         ("saving.py", "this wraps with Wrapper, a subclass of FSDP that is left as it is (wrapper.py:4)"),
         (
             "saving.py",
-            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with Wrapper (wrapper.py:4)",
         ),
         ("wrapper.py", "Wrapper is a subclass of FullyShardedDataParallel, which has no FSDP2 counterpart"),
         (
             "wrapper.py",
-            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with Wrapper (wrapper.py:4)",
         ),
     ]
     assert {finding.rule for finding in result.findings} == {"FM108"}

@@ -69,7 +69,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import libcst as cst
 
@@ -93,7 +92,7 @@ from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
-from codemods.reading.enclosing import is_inside, upward
+from codemods.reading.enclosing import is_inside
 from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.forwards import holds_copies
@@ -102,7 +101,6 @@ from codemods.reading.just_made import is_just_made
 from codemods.reading.layout import insertion
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
-from codemods.reading.negation import conjuncts
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.own_keys import adds_keys
@@ -123,6 +121,7 @@ from codemods.reading.state_dict_setting import (
 from codemods.reading.state_dict_settings import Settings, context_of, reading_options, settings
 from codemods.reading.state_dict_uses import is_described
 from codemods.reading.summoned import is_summoned_no_more
+from codemods.reading.way_without_fsdp import is_way_without_fsdp
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import SUMMON
@@ -154,8 +153,10 @@ class StateCall:
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     found = _find(call, ctx)
-    made = _edit(found, ctx) if found is not None else None
-    if found is None or made is None:
+    if found is None or _is_loaded_before_wrapping(found, ctx):
+        return None
+    made = _edit(found, ctx)
+    if made is None:
         return None
     if found.method == "state_dict" and model_around(found.model, ctx) is not None:
         made = replace(made, findings=[_of_a_part(each) for each in made.findings])
@@ -163,6 +164,12 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         asking = [replace(each, level=Level.MANUAL, hint=LOADED_HINT) for each in made.findings]
         made = replace(made, findings=[replace(each, message=f"{each.message}; {LOADED_ALONE}") for each in asking])
     return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
+
+
+def _is_loaded_before_wrapping(found: StateCall, ctx: PlannedContext) -> bool:
+    """Whether one rank alone loads what also comes here unwrapped: it cannot wait for the others, and did not."""
+    is_plain_too = found.method == "load_state_dict" and ModelKind.OTHER in ctx.kinds(found.model)
+    return is_plain_too and is_on_one_rank(found.call, ctx)
 
 
 def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
@@ -293,7 +300,7 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
-    if _is_way_without_fsdp(found, ctx):
+    if is_way_without_fsdp(found.call, ctx):
         return None
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
@@ -346,39 +353,6 @@ def _is_dcps_alone(found: StateCall, at_run_time: bool, ctx: PlannedContext) -> 
     if found.method == "load_state_dict":
         return len(found.given) <= 2 and comes_from_dcp(found.call, ctx)
     return not found.given and model_around(found.model, ctx) is None and is_for_dcp_alone(found.call, ctx)
-
-
-def _is_way_without_fsdp(found: StateCall, ctx: PlannedContext) -> bool:
-    """Whether this is the other way of `if args.use_fsdp:`, where the program gathers a sharded model itself."""
-    for inner, outer in upward(ctx, found.call):
-        if isinstance(outer, cst.FunctionDef):
-            return False
-        if isinstance(outer, cst.If) and inner is outer.orelse and _says_fsdp(outer.test, ctx):
-            calls = (node for node in ctx.inside(outer.body) if isinstance(node, cst.Call))
-            if any(ctx.fsdp1(call.func) == CONTEXT for call in calls):
-                return True
-    return False
-
-
-def _says_fsdp(test: cst.BaseExpression, ctx: PlannedContext) -> bool:
-    """`args.use_fsdp`, and `args.distributed and args.use_fsdp` where each constructor call stands under those."""
-    flags = _flags(test)
-    if not any("fsdp" in words(flag) for flag in flags):
-        return False
-    return len(flags) == 1 or all(flags <= _flags_around(call, where) for where, call in ctx.wrapping.calls(ctx.path))
-
-
-def _flags_around(call: cst.Call, ctx: Context) -> set[str]:
-    """The flags that are set where a call runs."""
-    around = (call, *ctx.ancestors(call))
-    met = (outer for inner, outer in pairwise(around) if isinstance(outer, cst.If) and inner is outer.body)
-    return {flag for outer in met for flag in _flags(outer.test)}
-
-
-def _flags(test: cst.BaseExpression) -> set[str]:
-    """The last names in `cf.ddp and cf.fsdp`; nothing of what asks for something else as well."""
-    names = {last_name(part) if isinstance(part, (cst.Name, cst.Attribute)) else "" for part in conjuncts(test)}
-    return set() if "" in names else names
 
 
 def _read(found: StateCall, ctx: PlannedContext) -> Fix | None:

@@ -433,7 +433,8 @@ class Expressions:
         if value is ...:
             return _ellipsis(*parens)
         if isinstance(value, (str, bytes)):
-            if STRING.fullmatch(text):
+            token = STRING.match(text)
+            if token is not None and token.end() == len(text):  # a whole match could reach over several strings
                 return _string(text, *parens)
             return self._strings(start, end, *parens)
         return _NUMBERS[type(value)](text, *parens)
