@@ -8,8 +8,8 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Reference
 from codemods.reading.layout import removal
+from codemods.reading.words import last_name
 
-from ..edit.apply import Rendered
 from .collect import Collected, is_left
 
 
@@ -17,21 +17,29 @@ def unused_aliases(file: Context, made: Collected) -> Iterator[Fix]:
     """One fix after the other: an alias can be all that uses another one."""
     named = [node for node, _ in file.references() if isinstance(file.parent(node), cst.Assign)]
     while named:
-        rendered = made.rendered(file)
-        lines = [line for node in named if (line := _line_of_unused(file, node, rendered)) is not None]
+        lines = [line for node in named if (line := _line_of_unused(file, node, made)) is not None]
         if not lines:
             return
         yield Fix(edits=[removal(file, lines[0])])
 
 
-def _line_of_unused(file: Context, node: Reference, rendered: Rendered) -> cst.CSTNode | None:
+def _line_of_unused(file: Context, node: Reference, made: Collected) -> cst.CSTNode | None:
     assignment = file.parent(node)
     target = assignment.targets[0].target if isinstance(assignment, cst.Assign) else None
     if assignment is None or not isinstance(target, cst.Name) or file.fsdp1(target) is None:
         return None
-    if file.mentions_elsewhere(target.value) or not is_left(file, node, rendered):
+    if not is_left(file, node, made.rendered(file)):
         return None
-    uses = file.uses(assignment)
-    if not uses or any(is_left(file, use, rendered) for use in uses):
+    uses: list[tuple[Context, Reference]] = [(file, use) for use in file.uses(assignment)]
+    others = (where for where in file.files(target.value) if where.path != file.path)
+    uses += [use for where in others for use in _named(where, target.value)]
+    if not uses or any(is_left(where, use, made.rendered(where)) for where, use in uses):
         return None
     return file.parent(assignment)
+
+
+def _named(file: Context, name: str) -> Iterator[tuple[Context, Reference]]:
+    """Where another file names FSDP1 in this way, or by a name that it imports it under."""
+    taken = [alias for alias in file.nodes(cst.ImportAlias) if last_name(alias.name) == name]
+    names = {name, *(last_name(alias.asname.name) for alias in taken if alias.asname is not None)}
+    yield from ((file, node) for node, _ in file.references() if last_name(node) in names)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from codemods.api import Level
+
 from ..helpers import code, rewrite_files
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
@@ -59,6 +61,8 @@ def test_wraps_by_a_name_of_a_module_of_its_own(files: dict[str, str], line: str
     result = rewrite_files({"train.py": TRAIN, "build.py": line + BUILD.format(name), **files})
     assert "    return fully_shard(net)\n" in result.after["build.py"]
     assert "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)" in result.after["train.py"]
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert not any("FullySharded" in text for text in result.after.values())
 
 
 def test_settings_by_a_name_of_a_module_of_its_own() -> None:
