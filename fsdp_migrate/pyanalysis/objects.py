@@ -137,7 +137,7 @@ class Objects:
         if not seen.classes or seen.is_unknown:
             return  # whose they are, and which: it would be every model of the program
         trees = [where for klass in seen.classes for where, _ in self.family(*klass)]
-        trees += [tree, *self._program.wrapping()]
+        trees += [tree, *self._program.wrapping]
         stores = [store for where in dict.fromkeys(trees) for of in self._stores_of(where).values() for store in of]
         names = [s.key for s in stores if isinstance(s.key, str) and self._can_be_model(Part(s.tree, s.value, s.path))]
         lineage = [each for klass in seen.classes for each in (klass, *self.bases(*klass))]
@@ -340,7 +340,7 @@ class Objects:
         trees += self._program.setting(name)
         trees += self._computing(name)
         if seen.is_unknown:
-            trees += self._program.wrapping()
+            trees += self._program.wrapping
         for tree in dict.fromkeys(trees):
             yield from self._stores_of(tree).get(name, ())
             yield from (store for store, names in self._computed_in(tree) if names is None or name in names)
@@ -367,17 +367,24 @@ class Objects:
     def is_set_by_name(self, tree: Tree, owner: cst.BaseExpression, sources: Sequence[Part | Method]) -> bool:
         """Whether a setting of an object can be set under a name that nobody sees: `setattr(config, name, value)`.
 
-        A model is not taken to be: it would be every attribute of the classes that keep their arguments like this.
+        Of what is made, a model or a part of one, it is not asked: it would be every attribute of the classes that keep
+        their arguments like this.
         """
+        if not all(isinstance(source, Part) and self._is_constant(source) for source in sources):
+            return False
         trees = self._program.mentioning("setattr", "__setattr__")
         computed = [store for where in trees for store in self._stores_of(where).get(None, ())]
-        if not computed or not all(isinstance(source, Part) for source in sources):
-            return False
-        seen = self.seen(tree, owner)
-        mine = [store for store in computed if self._can_be_same(seen, self._owner(store))]
-        if all(self._is_named(store) for store in mine):
-            return False
-        return not any(isinstance(source, Part) and self._holds_model(source) for source in sources)
+        seen = self.seen(tree, owner) if computed else None
+        mine = [store for store in computed if seen is not None and self._can_be_same(seen, self._owner(store))]
+        return not all(self._is_named(store) for store in mine)
+
+    def _is_constant(self, part: Part) -> bool:
+        """`None`, `False`, `"full"`, `ShardingStrategy.FULL_SHARD`."""
+        node = part.node
+        if isinstance(node, cst.Name) and node.value in ("True", "False", "None"):
+            return True
+        is_named = isinstance(node, (cst.Name, cst.Attribute)) and self._program.symbols.dotted(part.tree, node)
+        return bool(is_named) or isinstance(node, (cst.BaseNumber, cst.BaseString))
 
     def stores_named(self, name: str) -> Iterator[AttributeStore]:
         """Where an attribute of this name is set, of anything but `self`."""

@@ -112,16 +112,13 @@ class Program:
             growing += new
         return known
 
-    def wrapping(self) -> Sequence[Tree]:
-        """The files that hold the name of the library's wrapper, or the one that some file imports it under."""
-        return self.mentioning(*self._wrapper_names)
-
     @cached_property
-    def _wrapper_names(self) -> Sequence[str]:
+    def wrapping(self) -> Sequence[Tree]:
+        """The files that hold the name of the library's wrapper, or have it by one that some file imports it under."""
         name = self.library.wrapper
         renamed = re.compile(rf"\b{name}\s+as\s+(\w+)[ \t]*(?=[,)\\#;]|$)", re.MULTILINE)
-        others = (each for text in self.texts.values() if name in text for each in renamed.findall(text))
-        return (name, *sorted({*others} - {name}))
+        others = {each for text in self.texts.values() if name in text for each in renamed.findall(text)}
+        return [tree for tree in self.mentioning(name, *others) if name in tree.text or any(tree.named(*others))]
 
     def calling(self, names: Collection[str], through_super: bool) -> Iterator[Tree]:
         """The files that can hold a call of something with one of these names, now or later, in the program's order.
