@@ -6,16 +6,18 @@ for ever, or die, where they disagree. torch 2.13 can do as FSDP1 did.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.class_layout import model_classes, sharded_classes
+from codemods.reading.class_layout import model_classes, sharded_classes, with_bases
 from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.makeup import makeup, may_hold
 from codemods.reading.places import base, bound, place
+from codemods.reading.shapes import called_on, is_call_to
+from codemods.reading.words import last_name
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.layers import BARE
 from codemods.tables.versions import exists
@@ -53,19 +55,33 @@ def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
 
 
 def _inner(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
-    """The classes inside of a model that pick one of several layers by what they are given."""
+    """The classes inside of a model that pick some of several layers by what they are given."""
     for where, owner in makeup(ctx, call).classes:
-        methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
-        if {"__init__", "forward"} <= methods.keys():
-            uses = _uses_of(_layers(where, methods["__init__"]), methods["forward"], where)
-            given = _given(methods["forward"], where)
-            if any(found and all(_is_picked(where.parent(use), given, where) for use in found) for found in uses):
+        layers, methods = _layers_and_methods(where, owner)
+        for layer in layers if "forward" in methods else ():
+            uses = _uses_of(layer, *methods["forward"])
+            if uses and all(_is_left_out(use, *methods["forward"]) for use in uses):
                 yield owner
 
 
-def _uses_of(layers: Iterable[str], method: cst.FunctionDef, ctx: Context) -> Iterator[list[cst.Attribute]]:
-    named = [node for node in ctx.inside(method.body) if isinstance(node, cst.Attribute)]
-    yield from ([node for node in named if place(node) == layer] for layer in layers)
+_Method = tuple[Context, cst.FunctionDef]
+
+
+def _layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, _Method]]:
+    """What a class has of them, with what its bases have."""
+    layers: list[str] = []
+    methods: dict[str, _Method] = {}
+    for where, each in with_bases(ctx, owner):
+        for node in each.body.body:
+            if isinstance(node, cst.FunctionDef):
+                methods.setdefault(node.name.value, (where, node))
+                layers += _layers(where, node) if node.name.value == "__init__" else ()
+    methods.pop("__init__", None)
+    return layers, methods
+
+
+def _uses_of(layer: str, ctx: Context, method: cst.FunctionDef) -> list[cst.Attribute]:
+    return [n for n in ctx.inside(method.body) if isinstance(n, cst.Attribute) and place(n) == layer]
 
 
 def _uses_some(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -103,25 +119,32 @@ def _is_ddp_of(where: Context, ddp: cst.Call, ctx: Context, call: cst.Call) -> b
 
 
 def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
-    methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
-    init = methods.pop("__init__", None)
-    if "forward" not in methods or init is None:
+    layers, methods = _layers_and_methods(ctx, owner)
+    if "forward" not in methods:
         return False
-    return any(_is_reached_by_choice(layer, methods, ctx) for layer in _layers(ctx, init))
+    return any(_is_reached_by_choice(layer, methods) for layer in layers) or _is_found_by_name(layers, methods)
 
 
-def _is_reached_by_choice(layer: str, methods: dict[str, cst.FunctionDef], ctx: Context) -> bool:
+def _is_found_by_name(layers: list[str], methods: dict[str, _Method]) -> bool:
+    """`getattr(self, task)(x)`, where a layer is read in no other way."""
+    if all(any(_uses_of(layer, *method) for method in methods.values()) for layer in layers):
+        return False
+    return any(
+        is_call_to(node, "getattr") and len(node.args) == 2 and _depends(node.args[1], _given(method, where), where)
+        for where, method in methods.values()
+        for node in where.inside(method.body)
+    )
+
+
+def _is_reached_by_choice(layer: str, methods: dict[str, _Method]) -> bool:
     """Whether one method alone runs a layer, for some of what it is given, or another one calls that method so."""
     seen = {"forward"}
     while True:
-        found = {
-            name: [node for node in ctx.inside(method.body) if isinstance(node, cst.Attribute) and place(node) == layer]
-            for name, method in methods.items()
-        }
+        found = {name: _uses_of(layer, *method) for name, method in methods.items()}
         using = [name for name, uses in found.items() if uses]
         if len(using) != 1:
             return False
-        if _is_chosen_in(methods[using[0]], found[using[0]], ctx):
+        if _is_chosen_in(*methods[using[0]], found[using[0]]):
             return True
         if using[0] in seen:
             return False
@@ -129,12 +152,20 @@ def _is_reached_by_choice(layer: str, methods: dict[str, cst.FunctionDef], ctx: 
         layer = f"self.{using[0]}"
 
 
-def _is_chosen_in(method: cst.FunctionDef, uses: list[cst.Attribute], ctx: Context) -> bool:
+def _is_chosen_in(ctx: Context, method: cst.FunctionDef, uses: list[cst.Attribute]) -> bool:
     """Whether a method runs a layer for some of what it is given."""
-    given = _given(method, ctx)
-    if _is_under_a_choice(uses, method, given, ctx):
+    if _is_under_a_choice(uses, method, _given(method, ctx), ctx):
         return True
-    return all(_is_picked(ctx.parent(use), given, ctx) or _is_skipped(use, method, given, ctx) for use in uses)
+    return all(_is_left_out(use, ctx, method) for use in uses)
+
+
+def _is_left_out(use: cst.CSTNode, ctx: Context, method: cst.FunctionDef) -> bool:
+    """Whether a list of layers is read to run some of them."""
+    given, holder = _given(method, ctx), ctx.parent(use)
+    if isinstance(holder, (cst.DictElement, cst.Element)):  # `{"a": self.a, "b": self.b}[kind]`
+        display = ctx.parent(holder)
+        return display is not None and _is_picked(ctx.parent(display), given, ctx)
+    return _is_picked(holder, given, ctx) or _is_skipped(use, method, given, ctx)
 
 
 def _is_under_a_choice(
@@ -147,17 +178,25 @@ def _is_under_a_choice(
 def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:
     """What a method is given, and each item of it: `for task in tasks`, `for name, x in inputs.items()`.
 
-    What is drawn at random, and what is asked of either: `has_image = image is not None`.
+    What is taken out of it (`inputs.get("image")`) or drawn at random, and what is asked of either: `has_image = image
+    is not None`.
     """
-    given = {param.name.value for param in method.params.params[1:]}
+    star = method.params.star_kwarg
+    given = {param.name.value for param in (*method.params.params[1:], *([star] if star is not None else []))}
     for node in ctx.inside(method.body):
         if isinstance(node, (cst.For, cst.CompFor)) and base(node.iter) in given:
             given |= set(bound(node.target))
         elif isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Name):
             is_asked = isinstance(node.value, _ASKED) and _depends(node.value, given, ctx)
-            if is_asked or _draws(node.value, ctx):
+            if is_asked or _is_taken_out(node.value, given) or _draws(node.value, ctx):
                 given.add(node.targets[0].target.value)
     return given
+
+
+def _is_taken_out(made: cst.BaseExpression, given: set[str]) -> bool:
+    """`inputs["image"]`, `kwargs.get("image")`, `kwargs.pop("image", None)`."""
+    owner = made.value if isinstance(made, cst.Subscript) else called_on(made, "get", "pop")
+    return isinstance(owner, cst.Name) and owner.value in given
 
 
 def _depends(test: cst.CSTNode, given: set[str], ctx: Context) -> bool:
@@ -166,13 +205,17 @@ def _depends(test: cst.CSTNode, given: set[str], ctx: Context) -> bool:
 
 
 def _draws(node: cst.CSTNode, ctx: Context) -> bool:
-    """`random.random()`, `np.random.rand()`, `torch.rand(1)`."""
-    return isinstance(node, cst.Call) and (ctx.dotted(node.func) or "").startswith(_RANDOM)
+    """`random.random()`, `np.random.rand()`, `torch.rand(1)`, `self.rng.random()`."""
+    if not isinstance(node, cst.Call):
+        return False
+    return (ctx.dotted(node.func) or "").startswith(_RANDOM) or last_name(node.func) == "random"
 
 
 def _is_skipped(use: cst.CSTNode, method: cst.FunctionDef, given: set[str], ctx: Context) -> bool:
     """Whether a loop over a list of layers leaves some out: `if i == skipped: continue`, `for … if name in tasks`."""
     for inner, loop in pairwise((use, *ctx.ancestors(use))):
+        if inner is getattr(loop, "iter", None):
+            given = _made_of(method, given, ctx)
         if isinstance(loop, cst.CompFor) and inner is loop.iter:
             return any(_depends(each.test, given, ctx) for each in loop.ifs)
         if isinstance(loop, cst.For) and inner is loop.iter:
@@ -183,6 +226,15 @@ def _is_skipped(use: cst.CSTNode, method: cst.FunctionDef, given: set[str], ctx:
         if loop is method:
             break
     return False
+
+
+def _made_of(method: cst.FunctionDef, given: set[str], ctx: Context) -> set[str]:
+    """What is computed of what a method is given, too: `mask = chosen == index`."""
+    found = set(given)
+    for node in ctx.inside(method.body):
+        if isinstance(node, cst.Assign) and _depends(node.value, found, ctx):
+            found |= set(bound(node.targets[0].target))
+    return found
 
 
 def _is_left_early(loop: cst.For, run: Sequence[cst.CSTNode], given: set[str], ctx: Context) -> bool:
