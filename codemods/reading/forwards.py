@@ -350,7 +350,21 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
     given = [argument for argument in call.args if ctx.code(argument.value) == model]
     if (given or is_method) and _RUNS.search(function.rsplit(".", 1)[-1]):
         return True
-    return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call)) if given else False
+    if given:
+        return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call))
+    is_function = model.isidentifier() and isinstance(call.func, cst.Name)
+    return is_function and any(where is ctx and _calls_own(f, model, ctx) for where, f in ctx.runs(call))
+
+
+def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
+    """Whether a function calls a model of the file, or of the function around, and does not go backward itself."""
+    bound_there = {*parameter_names(function), *(ctx.code(n.target) for n in _targets(function, ctx))}
+    text = ctx.code(function.body)
+    return model not in bound_there and "backward" not in text and re.search(rf"(?<![\w.]){model}\(", text) is not None
+
+
+def _targets(function: cst.FunctionDef, ctx: Context) -> Iterator[cst.AssignTarget]:
+    return (node for node in ctx.inside(function.body) if isinstance(node, cst.AssignTarget))
 
 
 def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, ctx: Context) -> bool:
