@@ -106,6 +106,18 @@ CHOOSING = code(
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = nn.CrossEntropyLoss()
+
+
+    class Head(Loss):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(4, 4)
+
+
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -132,6 +144,8 @@ CHOOSING = code(
         ("nn.Linear(4, 4)", "x = self.image(image) if image is not None else x"),
         ("nn.Linear(4, 4)", "head = self.text if image is None else self.image\n        x = head(x)"),
         ("nn.Linear(4, 4)", "is_seen = image is not None\n        if is_seen:\n            x = self.image(x)"),
+        ("Head()", "if image is not None:\n            x = self.image(x)"),
+        ("nn.Linear(4, 4)", "match image:\n            case None:\n                x = self.image(x)"),
         ("nn.Linear(4, 4)", "x = {'a': self.text, 'b': self.image}[image](x)"),
         ("nn.Linear(4, 4)", "x = getattr(self, image)(x)"),
         ("nn.Linear(4, 4)", "seen = image.get('x')\n        if seen is not None:\n            x = self.image(seen)"),
@@ -202,6 +216,7 @@ def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
             "for layer in self.image:\n            x = checkpoint(layer, x) if image else layer(x)",
         ),
         ("nn.CrossEntropyLoss()", "if image is not None:\n            x = self.image(x, image)"),
+        ("Loss()", "if image is not None:\n            x = self.image(x)"),
         ("nn.Dropout(0.1)", "if image is not None:\n            x = self.image(x)"),
     ],
 )
