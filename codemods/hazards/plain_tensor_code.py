@@ -76,6 +76,8 @@ _VECTORS = frozenset(
 _FILLERS = frozenset({"torch.nn.utils.convert_parameters.vector_to_parameters", "torch.nn.utils.vector_to_parameters"})
 _LOST = "`vector_to_parameters` puts plain tensors in the place of the data of `{value}`, and FSDP2 loses them"
 _HINT_OF_LOST = "cut the vector by the sizes of whole parameters, and write each by p.copy_(distribute_tensor(…))"
+_PLAIN = "{taker} makes a plain tensor of the size of a whole parameter, {value}, and raises beside the sharded one"
+_HINT_OF_PLAIN = "make it like the parameter (torch.randn_like(p), torch.zeros_like(p)), which is sharded as that is"
 _FLAT = frozenset({"flatten", "ravel", "reshape", "view"})
 _OF_SIZES = frozenset(
     f"torch.{name}" for name in ("empty", "full", "normal", "ones", "rand", "randint", "randn", "zeros")
@@ -108,6 +110,8 @@ def _filled(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
 
 
 def _told(node: cst.CSTNode, taker: str, value: str, ctx: Context) -> Finding:
+    if isinstance(node, cst.Call) and ctx.dotted(node.func) in _OF_SIZES:
+        return finding(CODE, Level.MANUAL, ctx, node, _PLAIN.format(taker=taker, value=value), _HINT_OF_PLAIN)
     writes = isinstance(node, cst.Call) and ctx.dotted(node.func) in _COLLECTIVES - {"torch.distributed.send"}
     whole = ": what it writes into .full_tensor() is lost" if writes else ", or .full_tensor() on all ranks"
     message = f"{taker} gets a sharded tensor, {value}, and raises: it takes plain ones"
@@ -160,8 +164,11 @@ def _is_size_of_sharded(value: cst.BaseExpression, ctx: Context) -> bool:
     return isinstance(size, cst.Attribute) and size.attr.value in {"shape", "size"} and is_sharded(size.value, ctx)
 
 
-def _meets_sharded(made: cst.Call, ctx: Context) -> bool:
-    """Whether a new tensor is added to a sharded one, multiplied or copied, or is kept in the state of an optimizer."""
+def _meets_sharded(made: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a new tensor is added to a sharded one, multiplied or copied, or is kept in the state of an optimizer.
+
+    By way of a variable too: `z = torch.randn(p.shape)`, and `p.data + z` below.
+    """
     for outer in ctx.ancestors(made):
         if isinstance(outer, cst.BinaryOperation):
             if any(is_sharded(side, ctx) for side in (outer.left, outer.right)):
@@ -171,6 +178,8 @@ def _meets_sharded(made: cst.Call, ctx: Context) -> bool:
                 return True
         elif isinstance(outer, cst.Assign):
             kept = outer.targets[0].target
+            if isinstance(kept, cst.Name) and isinstance(made, cst.Call):
+                return any(_meets_sharded(use, ctx) for use in ctx.uses(outer))
             return isinstance(kept, cst.Subscript) and is_in_step(outer, ctx)
         elif isinstance(outer, cst.BaseSmallStatement):
             return False

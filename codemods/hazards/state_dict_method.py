@@ -1,8 +1,10 @@
 """**What it does.** Finds the method `state_dict` of a sharded model where it is taken to be called later, or by its
-name: `get = model.state_dict`, `getattr(model, "state_dict")`, `operator.methodcaller("state_dict")(model)`.
+name: `get = model.state_dict`, `getattr(model, "state_dict")`, `operator.methodcaller("state_dict")(model)`. And the
+class of a sharded model, where that has a `state_dict` of its own.
 
 **Why.** Whoever calls it gets this rank's DTensors, without a word, where FSDP1 gathered the whole state dict: a file
-saved from it holds one rank's shards (torch 2.13, 2 ranks).
+saved from it holds one rank's shards (torch 2.13, 2 ranks). What a `state_dict` of the model's class returns was not
+used by FSDP1, whose names had another beginning there, too: a file can lack now what that leaves out.
 
 ## Example
 
@@ -47,12 +49,18 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import call_by
+from codemods.reading.class_layout import model_classes
+from codemods.reading.enclosing import call_by, enclosing
 
 CODE = "FM428"
 
 _METHOD = "state_dict"
 _MESSAGE = "state_dict of a sharded model is taken here to be called later: on FSDP2 it gives this rank's DTensors"
+_OWN = (
+    "FSDP1 did not use what this state_dict returns, and `_fsdp_wrapped_module.` stood in the names that it saw: what"
+    " it leaves out or renames is so now"
+)
+_HINT_OF_OWN = "compare the keys of a new checkpoint with those of an old one"
 _HINT = "take a function that calls get_model_state_dict of torch.distributed.checkpoint.state_dict instead"
 
 
@@ -60,6 +68,16 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each place."""
     for node, _ in _taken(ctx):
         yield finding(CODE, Level.MANUAL, ctx, node, _MESSAGE, _HINT)
+    for method in ctx.nodes(cst.FunctionDef):
+        owner = enclosing(ctx, method, cst.ClassDef) if method.name.value == _METHOD else None
+        if owner is not None and _is_wrapped(owner, ctx):
+            yield finding(CODE, Level.REVIEW, ctx, method, _OWN, _HINT_OF_OWN)
+
+
+def _is_wrapped(owner: cst.ClassDef, ctx: PlannedContext) -> bool:
+    """Whether a constructor call of the program wraps an object of a class, or of one that comes from it."""
+    calls = ctx.wrapping.calls(ctx.path)
+    return any(each is owner for where, call in calls for _, each in model_classes(where, call))
 
 
 def stops(ctx: PlannedContext) -> Iterator[tuple[Context, Raise]]:

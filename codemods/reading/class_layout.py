@@ -61,15 +61,16 @@ def model_classes(ctx: Context, call: cst.Call) -> Iterator[tuple[Context, cst.C
 def _classes(ctx: Context, node: cst.BaseExpression) -> Iterator[tuple[Context, cst.ClassDef]]:
     for origin in ctx.origins(node):
         if isinstance(origin.node, cst.ClassDef):
-            yield from _with_bases(origin.file, origin.node, _BASES)
+            yield from with_bases(origin.file, origin.node)
 
 
-def _with_bases(ctx: Context, node: cst.ClassDef, depth: int) -> Iterator[tuple[Context, cst.ClassDef]]:
+def with_bases(ctx: Context, node: cst.ClassDef, depth: int = _BASES) -> Iterator[tuple[Context, cst.ClassDef]]:
+    """A class, and the bases that the program has of it."""
     yield ctx, node
     for base in node.bases if depth else ():
         for origin in ctx.origins(base.value):
             if isinstance(origin.node, cst.ClassDef):
-                yield from _with_bases(origin.file, origin.node, depth - 1)
+                yield from with_bases(origin.file, origin.node, depth - 1)
 
 
 def _is_empty(ctx: Context, base: cst.BaseExpression) -> bool:

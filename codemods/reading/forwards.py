@@ -176,10 +176,9 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     if _is_of_a_list_that_runs(model, ctx):
         return True
     scope = ctx.scope(call)
-    elsewhere = [use for use in ctx.uses(model) if ctx.scope(use) is not scope]
     if any(_is_whole(before, model, ctx) for before in (_straight(call, ctx), *_last_turns(call, ctx))):
         return True
-    if any(_may_run(use, ctx) for use in elsewhere):
+    if any(_may_run(use, ctx) and _has_no_backward(use, ctx) for use in _used_elsewhere(model, ctx)):
         return True
     kept = [(where, held) for where, held in ctx.bound(model) or () if isinstance(held, cst.Attribute)]
     if any(may_be_left_whole(call, held, where) for where, held in kept):
@@ -188,6 +187,21 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
         return False
     passed = ctx.passed_to(call, model.value)
     return not passed or not depth or any(may_be_left_whole(at, given, where, depth - 1) for where, at, given in passed)
+
+
+def _used_elsewhere(model: cst.Name, ctx: Context) -> Iterator[cst.Name]:
+    """Where other functions of the file use the variable of a model."""
+    for where, made in ctx.bound(model) or ():
+        statement = where.parent(made)
+        if where is ctx and statement is not None:
+            yield from (use for use in ctx.uses(statement) if ctx.scope(use) is not ctx.scope(model))
+
+
+def _has_no_backward(use: cst.Name, ctx: Context) -> bool:
+    if is_without_grad(ctx.ancestors(use), ctx):
+        return True
+    scope = ctx.scope(use)
+    return isinstance(scope, cst.FunctionDef) and not any(_is_backward(call, ctx) for call in ctx.calls(scope))
 
 
 def _is_of_a_list_that_runs(model: cst.Name, ctx: Context) -> bool:
@@ -350,7 +364,21 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
     given = [argument for argument in call.args if ctx.code(argument.value) == model]
     if (given or is_method) and _RUNS.search(function.rsplit(".", 1)[-1]):
         return True
-    return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call)) if given else False
+    if given:
+        return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call))
+    is_function = model.isidentifier() and isinstance(call.func, cst.Name)
+    return is_function and any(where is ctx and _calls_own(f, model, ctx) for where, f in ctx.runs(call))
+
+
+def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
+    """Whether a function calls a model of the file, or of the function around, and does not go backward itself."""
+    bound_there = {*parameter_names(function), *(ctx.code(n.target) for n in _targets(function, ctx))}
+    text = ctx.code(function.body)
+    return model not in bound_there and "backward" not in text and re.search(rf"(?<![\w.]){model}\(", text) is not None
+
+
+def _targets(function: cst.FunctionDef, ctx: Context) -> Iterator[cst.AssignTarget]:
+    return (node for node in ctx.inside(function.body) if isinstance(node, cst.AssignTarget))
 
 
 def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, ctx: Context) -> bool:

@@ -15,12 +15,15 @@ from codemods.api import Context
 from codemods.reading.model_parameters import Loop
 from codemods.reading.places import bound
 from codemods.reading.shapes import called_on
+from codemods.reading.words import last_name
 
 PREFIX = "_fsdp_wrapped_module"
 
 _CONTAINS = (cst.In, cst.NotIn)
 _EQUALS = (cst.Equal, cst.NotEqual)
 _CLEANS = frozenset({"FSDP_PREFIX", "FSDP_WRAPPED_MODULE", "clean_tensor_name"})
+_DIGITS = frozenset("0123456789d|-+*?:()[]")
+"""Of what a pattern has for the number of an item: `blocks.(0|1).fc1`, `layers.d+.mlp`."""
 _MATCHES = ("match", "fullmatch", "fnmatch", "fnmatchcase")
 _NO_PART = ("module.", "_")
 """What names of a model do not begin with, and those of FSDP1 do not either, or as FM418 says."""
@@ -62,7 +65,10 @@ def _asks(node: cst.CSTNode, names: Collection[str], parts: Collection[str], ctx
     if isinstance(node, cst.Subscript):
         return _is_split(node.value, names, parts) and _counts_from_the_front(node)
     return isinstance(node, cst.Call) and (
-        _begins(node, names) or _matches(node, names, ctx) or _counts(node, names, parts)
+        _searches_inside(node, names, ctx)
+        or _begins(node, names)
+        or _matches(node, names, ctx)
+        or _counts(node, names, parts)
     )
 
 
@@ -102,6 +108,18 @@ def _matches(call: cst.Call, names: Collection[str], ctx: Context) -> bool:
     if not any(is_name(argument.value, names) for argument in call.args):
         return False
     return (ctx.dotted(call.func) or ctx.code(call.func)).rpartition(".")[2] in _MATCHES
+
+
+def _searches_inside(call: cst.Call, names: Collection[str], ctx: Context) -> bool:
+    """`re.search(r"blocks\\.(0|1)\\.fc1", name)`, and `search` of what `re.compile` makes of such a pattern."""
+    if last_name(call.func) != "search" or not any(is_name(argument.value, names) for argument in call.args):
+        return False
+    compiled = called_on(call, "search") if ctx.dotted(call.func) != "re.search" else None
+    made = [o.node for o in ctx.origins(compiled)] if compiled is not None else [call]
+    patterns = [each.args[0].value for each in made if isinstance(each, cst.Call) and each.args]
+    texts = [str(each.evaluated_value) for each in patterns if isinstance(each, cst.SimpleString)]
+    parts = [text.replace("\\", "").split(".") for text in texts]
+    return any(item and _DIGITS.issuperset(item) and inner for each in parts for item, inner in pairwise(each))
 
 
 def _counts(call: cst.Call, names: Collection[str], parts: Collection[str]) -> bool:

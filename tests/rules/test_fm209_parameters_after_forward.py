@@ -262,6 +262,36 @@ def test_average_that_an_object_keeps(update: str) -> None:
     assert "    reshard_all(average)\n" in rewrite(HEAD + text).text
 
 
+def test_average_that_another_function_of_the_file_runs() -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        ema = FSDP(torch.nn.Linear(2, 2))
+        model = FSDP(torch.nn.Linear(2, 2))
+
+
+        def update():
+            for p, q in zip(model.parameters(), ema.parameters()):
+                q.lerp_(p, 0.1)
+
+
+        @torch.no_grad()
+        def show(x):
+            return ema(x)
+
+
+        def train(x):
+            model(x).sum().backward()
+            update()
+        """
+    )
+    after = rewrite(text).text
+    assert "def update():\n    ema.reshard()\n" in after
+    assert "model.reshard()" not in after
+
+
 NOT_AVERAGED = [
     "    reshard_fsdp(model)\n    for p in model.parameters():\n        p.zero_()  # no_grad\n",
     "    with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.mul_(xs)#no_grad\n",

@@ -34,6 +34,12 @@ def test_it_is_sharded_again_before_the_load() -> None:
     assert lines[lines.index("model.reshard()") + 1].startswith("set_model_state_dict(")
 
 
+def test_an_evaluation_by_a_function_of_the_file() -> None:
+    evaluate = "def evaluate():\n        with torch.no_grad():\n            model(batches[0])\n"
+    lines = _lines(f"{evaluate}    evaluate()")
+    assert lines[lines.index("model.reshard()") + 1].startswith("set_model_state_dict(")
+
+
 def test_what_may_be_no_module() -> None:
     """What loads otherwise keeps its own method; an FSDP2 model that is still whole says so."""
     maybe = code(PROGRAM).replace("    model = FSDP(net)", "    model = FSDP(net) if best else Other()")

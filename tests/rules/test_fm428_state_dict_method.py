@@ -62,3 +62,25 @@ def test_taken_to_be_called_later(take: str) -> None:
 def test_what_only_run_time_hands_over(got: str) -> None:
     body = f"model = FSDP(net)\nm = {got}\ntorch.save(m.state_dict(), path)\nreturn model"
     assert _findings(body) == [("FM304", "manual")]
+
+
+@pytest.mark.parametrize(("made", "is_told"), [("FSDP(Own())", True), ("FSDP(net)", False)])
+def test_a_state_dict_of_the_models_class(made: str, is_told: bool) -> None:
+    """Measured: FSDP1's file had what the method leaves out."""
+    text = code(
+        f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Own(torch.nn.Module):
+            def state_dict(self, *args):
+                return {{k: v for k, v in super().state_dict(*args).items() if not k.startswith("frozen.")}}
+
+
+        def main(net):
+            return {made}
+        """
+    )
+    told = [(each.rule, each.level.value) for each in rewrite(text).findings if each.rule == "FM428"]
+    assert told == [("FM428", "review")] * is_told

@@ -358,6 +358,22 @@ WRONG = {
             return model
         """,
     ),
+    "frozen by a pattern that crosses a unit": (
+        "FM406",
+        """
+        import re
+
+        LAYERS = re.compile(r"layers\\.[01]\\.attention")
+
+
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            for name, p in model.named_parameters():
+                if LAYERS.search(name):
+                    p.requires_grad_(False)
+            return model
+        """,
+    ),
     "modules by their whole names": (
         "FM406",
         """

@@ -123,6 +123,11 @@ FOUND = [
     (
         "FM427",
         Level.MANUAL,
+        "for p in model.parameters():\n        z = torch.normal(0, 1, p.size())\n        p.data.add_(z)",
+    ),
+    (
+        "FM427",
+        Level.MANUAL,
         "for p in model.parameters():\n        p.grad *= 1 if x else 2 * (p * torch.rand(p.size()))",
     ),
     (

@@ -106,6 +106,18 @@ CHOOSING = code(
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = nn.CrossEntropyLoss()
+
+
+    class Head(Loss):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(4, 4)
+
+
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -132,6 +144,11 @@ CHOOSING = code(
         ("nn.Linear(4, 4)", "x = self.image(image) if image is not None else x"),
         ("nn.Linear(4, 4)", "head = self.text if image is None else self.image\n        x = head(x)"),
         ("nn.Linear(4, 4)", "is_seen = image is not None\n        if is_seen:\n            x = self.image(x)"),
+        ("Head()", "if image is not None:\n            x = self.image(x)"),
+        ("nn.Linear(4, 4)", "match image:\n            case None:\n                x = self.image(x)"),
+        ("nn.Linear(4, 4)", "x = {'a': self.text, 'b': self.image}[image](x)"),
+        ("nn.Linear(4, 4)", "x = getattr(self, image)(x)"),
+        ("nn.Linear(4, 4)", "seen = image.get('x')\n        if seen is not None:\n            x = self.image(seen)"),
         ("nn.Linear(4, 4)", "if torch.rand(1) < 0.5:\n            x = self.image(x)"),
         ("nn.ModuleDict({'a': nn.Linear(4, 4)})", "x = [f(x) for n, f in self.image.items() if n in image][0]"),
         (
@@ -163,6 +180,18 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
     assert line in rewrite(text, Options(torch_version=(2, 13))).text
 
 
+def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use="if image is None:\n            return self.image(x)")
+    base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")
+    assert "recurse=False" in rewrite(base, Options(torch_version=(2, 13))).text
+    chosen = "for i, f in enumerate(self.image):\n            mask = x.argmax(1) == i\n            if not mask.any():\n"
+    text = CHOOSING.format(
+        layer="nn.ModuleList([nn.Linear(4, 4)])", use=f"{chosen}                continue\n            f(x)"
+    )
+    inner = text.replace("FSDP(Net())", "FSDP(nn.Sequential(Net()))")
+    assert "set_reduce_scatter" in rewrite(inner, Options(torch_version=(2, 13))).text
+
+
 @pytest.mark.parametrize(
     ("layer", "use"),
     [
@@ -187,6 +216,7 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
             "for layer in self.image:\n            x = checkpoint(layer, x) if image else layer(x)",
         ),
         ("nn.CrossEntropyLoss()", "if image is not None:\n            x = self.image(x, image)"),
+        ("Loss()", "if image is not None:\n            x = self.image(x)"),
         ("nn.Dropout(0.1)", "if image is not None:\n            x = self.image(x)"),
     ],
 )
