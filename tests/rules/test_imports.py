@@ -237,7 +237,9 @@ def test_try_import_in_a_function(is_at_top: bool) -> None:
     files = {"train.py": wrap + "\n\n" + GUARDED if is_at_top else wrap, "measure.py": GUARDED}
     made = rewrite_files(files).after["train.py" if is_at_top else "measure.py"]
     assert "pass" not in made
-    guard = "        from torch.distributed.fsdp import FSDPModule\n    except ImportError:\n        FSDPModule = None\n"
+    guard = (
+        "        from torch.distributed.fsdp import FSDPModule\n    except ImportError:\n        FSDPModule = None\n"
+    )
     assert (guard in made) is not is_at_top
     assert "def measure(model):\n    " + ("if" if is_at_top else "try") in made
 
