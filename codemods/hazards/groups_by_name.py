@@ -36,7 +36,7 @@ def build(net):
 
 Nothing is changed: it is reported, for you to look at. With use_orig_params=True FSDP1 had the same names, with
 `_fsdp_wrapped_module.` in front of what it wrapped: of them it is reported where `name.startswith("head")`,
-`name.split(".")[0]` or `name == "head.weight"` is asked, which was never so. A
+`name.split(".")[0]`, `name == "head.weight"` or `name in frozen` is asked, which was never so. A
 collection of the names that the wrapped model itself gave (`if name in self.shadow`) has them all in both.
 
 ## References
@@ -71,6 +71,7 @@ _HINT = "it trains as it was meant now: to go on as it was, put all parameters w
 
 _CONTAINS = (cst.In, cst.NotIn)
 _EQUALS = (cst.Equal, cst.NotEqual)
+_NAMED_TABLE = (cst.Name, cst.Attribute)
 _PATTERNS = ("re.", "fnmatch.")
 _MODULES = frozenset({"modules", "named_modules"})
 _NAMED = frozenset({"named_buffers", "named_modules", "named_parameters"})
@@ -106,7 +107,33 @@ def _asks_for_place(loop: Loop, ctx: Context) -> bool:
     asked = list(asked_for(loop, names, ctx))
     if takes_prefix_off(ctx.scope(loop) or loop, ctx) or any(takes_prefix_off(e.body, e.file) for e in asked):
         return False
-    return asks_for_place(loop, names, ctx) or any(asks_for_place(e.body, e.names, e.file) for e in asked)
+    bodies = [(loop, names, ctx), *((e.body, set(e.names), e.file) for e in asked)]
+    return any(asks_for_place(*each) or _looks_whole_up(*each) for each in bodies)
+
+
+def _looks_whole_up(body: cst.CSTNode, names: set[str], ctx: Context) -> bool:
+    """`name in frozen`, `rates.get(name, 0.1)`: in a collection of other names than those that FSDP1 gave."""
+    for node in ctx.inside(body):
+        if isinstance(node, cst.Comparison) and is_name(node.left, names):
+            asked = node.comparisons if not isinstance(ctx.parent(node), cst.Assert) else ()  # it was so under FSDP1
+            looked = [each.comparator for each in asked if isinstance(each.operator, _CONTAINS)]
+        elif isinstance(node, cst.Call) and node.args and is_name(node.args[0].value, names):
+            looked = [table for table in [called_on(node, "get")] if table is not None]
+        else:
+            continue
+        tables = [each for each in looked if isinstance(each, _NAMED_TABLE) and not has_these_names(each, ctx)]
+        if any(not _is_of_some_model(each, ctx) for each in tables):
+            return True
+    return False
+
+
+def _is_of_some_model(table: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the names in a collection are those of a model that may be wrapped, or there are none."""
+    made = [(origin.file, origin.node) for origin in ctx.origins(table) if origin.node is not None]
+    reads = [(where, called_on(node, *_NAMED, "state_dict")) for where, each in made for node in where.inside(each)]
+    may_be = {ModelKind.FSDP, ModelKind.UNKNOWN}
+    is_read = any(read is not None and not may_be.isdisjoint(where.kinds(read)) for where, read in reads)
+    return is_read or (bool(made) and all(_is_empty(each) for _, each in made))
 
 
 def _had_prefixes(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -212,8 +239,8 @@ def has_these_names(table: cst.BaseExpression, ctx: Context) -> bool:
 
 
 def _is_empty(made: cst.CSTNode | None) -> bool:
-    """`{}`, `[]` and `set()`, which are filled later."""
-    if isinstance(made, (cst.Dict, cst.List)):
+    """`{}`, `[]`, `()` and `set()`, which are filled later."""
+    if isinstance(made, (cst.Dict, cst.List, cst.Tuple)):
         return not made.elements
     return isinstance(made, cst.Call) and not made.args and isinstance(made.func, cst.Name)
 

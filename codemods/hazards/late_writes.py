@@ -48,9 +48,13 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.flat_parameters import may_have_had_flat_parameters
 from codemods.reading.inner_module import may_be_inner_module
-from codemods.reading.model_parameters import is_summoned
-from codemods.reading.shapes import indexed_front
+from codemods.reading.model_parameters import is_shard, is_summoned, models_around
+from codemods.reading.model_parts import wrapped_around
+from codemods.reading.parameter_lists import loops_around
+from codemods.reading.shapes import called_on, indexed_front
+from codemods.reading.words import last_name
 from codemods.tables.layers import BARE
 from codemods.tables.modules import KEEP_PARAMETERS
 
@@ -61,6 +65,8 @@ _ADDED = (
     "clip_grad_norm_ and foreach optimizers raise over plain tensors beside DTensors"
 )
 _PUT_BEFORE = "put it in before the model is sharded"
+_LOOPS = 3
+"""How many loops, one in the other, are followed to the module that they go over."""
 _TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
 _TIE_BEFORE = "tie them before the model is sharded, in one unit"
 _ADDS = frozenset({"add_module", "register_module", "register_parameter", "append", "extend", "insert"})
@@ -70,10 +76,10 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each write."""
     tying = tying_names(ctx)
     for call in ctx.nodes(cst.Call):
-        if (ctx.dotted(call.func) or "").startswith("torch.nn.init.") and call.args:
-            if _is_of_model(ctx, call.args[0].value) and not is_summoned(call, ctx):
-                message = "weights of a sharded model are initialised: random values differ from those of whole tensors"
-                yield finding(CODE, Level.MANUAL, ctx, call, message, "initialise before the model is sharded")
+        written = _written(ctx, call)
+        if written is not None and not is_summoned(call, ctx):
+            message = "weights of a sharded model are initialised: random values differ from those of whole tensors"
+            yield finding(CODE, Level.MANUAL, ctx, call, message, "initialise before the model is sharded")
         if _initialises(ctx, call):
             message = "a sharded model is initialised by its own method: random values differ from FSDP1's"
             hint = "initialise before the model is sharded, or inside of summon_full_params, and expect other numbers"
@@ -93,6 +99,50 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, ctx, node, _TIED, _TIE_BEFORE)
 
 
+def _written(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
+    """The sharded parameter that `torch.nn.init.normal_(p)` or `p.data.normal_()` writes to."""
+    if (ctx.dotted(call.func) or "").startswith("torch.nn.init."):
+        weight = call.args[0].value if call.args else call
+        if last_name(call.func) in _SAME and not _was_flat(ctx, weight):
+            return None
+        return weight if _is_of_model(ctx, weight) or _is_of_loop(ctx, weight) else None
+    draws = isinstance(call.func, cst.Attribute) and call.func.attr.value in _DRAWS
+    return call.func.value if isinstance(call.func, cst.Attribute) and draws and _is_of_loop(ctx, call.func) else None
+
+
+def _was_flat(ctx: Context, weight: cst.BaseExpression) -> bool:
+    """Whether `model.head.weight` may have been none of FSDP1's parameters, which lost what was written to it."""
+    found = wrapped_around(weight.value, ctx) if isinstance(weight, cst.Attribute) else None
+    return found is not None and may_have_had_flat_parameters(found[1], found[0])
+
+
+def _is_of_loop(ctx: Context, weight: cst.BaseExpression) -> bool:
+    """`p` in `for p in model.parameters()`, `m.weight` in `for m in model.modules()`; not in the model's own."""
+    while isinstance(weight, cst.Attribute) and weight.attr.value in {"data", *_DRAWS}:
+        weight = weight.value
+    owners = [weight.value] if isinstance(weight, cst.Attribute) else models_around(weight, ctx)
+    if not is_shard(weight, ctx):
+        return any(_is_inside(ctx, each) for each in owners)
+    found = [wrapped_around(owner, ctx) for owner in owners]
+    return not found or any(each is not None and not is_self(each[1], each[0]) for each in found)
+
+
+def _is_inside(ctx: Context, owner: cst.BaseExpression, depth: int = _LOOPS) -> bool:
+    """`net` below `model = FSDP(net)`, there or where it is given to the function; `m` in `for m in net.modules()`."""
+    root = indexed_front(owner)
+    if not isinstance(root, cst.Name) or is_self(root, ctx):
+        return False
+    over = [called_on(node, *_PARTS) for each in loops_around(root, ctx) for node in ctx.inside(each)]
+    if depth and any(_is_inside(ctx, each, depth - 1) for each in over if each is not None):
+        return True
+    places = [(ctx, root), *((where, given) for where, _, given in ctx.passed_to(root, root.value))]
+    return any(may_be_inner_module(each, each, where) for where, each in places)
+
+
+_DRAWS = frozenset({"bernoulli_", "exponential_", "log_normal_", "normal_", "random_", "uniform_"})
+_PARTS = ("children", "modules", "named_children", "named_modules")
+_SAME = frozenset({"constant_", "ones_", "zeros_"})
+"""Functions that write the same into a shard as into a whole tensor."""
 _INITIALISERS = frozenset({"reset_parameters", "reset_weights", "init_weights", "init_parameters"})
 _INITIALISERS |= {"initialize_weights", "initialize_parameters", "initialise_weights", "initialise_parameters"}
 
@@ -249,5 +299,9 @@ def _own_methods_called(ctx: Context, method: cst.FunctionDef) -> Iterator[cst.F
 
 
 CHECK = Check(
-    CODE, "write-after-sharding", __doc__, words=("init", "weight", "data", "nn", *sorted(_INITIALISERS)), find=find
+    CODE,
+    "write-after-sharding",
+    __doc__,
+    words=("init", "weight", "data", "nn", *sorted(_INITIALISERS | _DRAWS)),
+    find=find,
 )

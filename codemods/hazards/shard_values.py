@@ -53,6 +53,8 @@ from codemods.reading.into_backward import reaches_backward
 from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
 from codemods.reading.plain_numbers import norms_of_pieces
 from codemods.reading.reduced import reduction_of
+from codemods.reading.shapes import only_target
+from codemods.reading.sharded_values import is_sharded
 from codemods.reading.state_values import KEPT, state_values
 from codemods.reading.stepped import own_optimizers, stepped
 from codemods.reading.words import last_name
@@ -104,8 +106,15 @@ def _values(reading: Reading, ctx: Context) -> list[cst.Call]:
     inside = ctx.inside(reading.body)
     if any(isinstance(node, cst.Attribute) and node.attr.value in _WHOLE for node in inside):
         return []
-    found = (reduction_of(param, ctx) for param in reading.seen(ctx))
+    found = (reduction_of(name, ctx) for param in reading.seen(ctx) for name in (param, *_other_names(param, ctx)))
     return [call for call in found if call is not None]
+
+
+def _other_names(param: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """Where `w` is used of `w = model.head.weight`, and of `w = p.detach()`."""
+    statement = enclosing(ctx, param, cst.Assign)
+    if statement is not None and only_target(statement) is not None and is_sharded(statement.value, ctx):
+        yield from ctx.uses(statement)
 
 
 def _is_made_local(reading: Reading, ctx: Context) -> bool:

@@ -70,7 +70,8 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding, at the first of the calls, where all of the program's calls wrap a part of something."""
     calls = [call for call in ctx.nodes(cst.Call) if ctx.fsdp1(call.func) == WRAPPER]
     passed_on = any(ctx.fsdp1(argument.value) == WRAPPER for argument in ctx.nodes(cst.Arg))
-    if not calls or passed_on or ctx.mentions_elsewhere(WRAPPER):
+    elsewhere = any(file.path != ctx.path for file, _ in ctx.wrapping.calls(ctx.path))
+    if not calls or passed_on or elsewhere:
         return
     if all(_is_part(call, ctx) for call in calls):
         yield finding(CODE, Level.REVIEW, ctx, calls[0], _MESSAGE, _HINT)

@@ -25,14 +25,15 @@ IGNORED = (
 IGNORED_HINT = "nothing, where what is ignored is frozen; else all-reduce its gradients, which makes the norms equal"
 
 
-def clipper(model: cst.BaseExpression, is_plain: bool, ctx: Context, plan: Plan) -> str:
+def clipper(model: cst.BaseExpression, is_plain: bool, ctx: Context, plan: Plan, is_mixed: bool = False) -> str:
     """The support function that clips as FSDP1 did where torch's own fails; nothing where that does.
 
     It fails for plain gradients beside sharded ones, for offloaded ones, and for an infinity norm of an empty shard.
-    `is_plain` says what `has_plain_norm` does of the call, which may stand in another file than the model.
+    `is_plain` says what `has_plain_norm` does of the call, which may stand in another file than the model; `is_mixed`
+    that parameters of no wrapped model are clipped with it.
     """
     is_offloaded = _is_clipped_by_device(ctx, model, plan)
-    if may_ignore_parameters(ctx, model, plan):
+    if is_mixed or may_ignore_parameters(ctx, model, plan):
         return "clip_mixed_grad_norm_" if is_plain and not is_offloaded else "clip_any_grad_norm_"
     if not is_plain:
         return "clip_grad_norm_"

@@ -14,18 +14,18 @@ from codemods.reading.shapes import is_call_to
 from codemods.reading.wrapped import is_on_another_way, wrapped_module
 
 
-def is_inner_module(model: cst.BaseExpression, use: cst.Call, ctx: Context) -> bool:
+def is_inner_module(model: cst.BaseExpression, use: cst.CSTNode, ctx: Context) -> bool:
     """Whether a constructor call wraps the very module that is used, and gives the result another name."""
     return any(_wraps(call, model, use, ctx) for call in ctx.nodes(cst.Call) if is_constructor(ctx, call))
 
 
-def may_be_inner_module(model: cst.BaseExpression, use: cst.Call, ctx: Context) -> bool:
+def may_be_inner_module(model: cst.BaseExpression, use: cst.CSTNode, ctx: Context) -> bool:
     """The same where another branch gives the module's name to another object."""
     calls = [call for call in ctx.nodes(cst.Call) if is_constructor(ctx, call)]
     return any(_wraps(call, model, use, ctx, surely=False) for call in calls)
 
 
-def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.Call, ctx: Context, surely: bool = True) -> bool:
+def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.CSTNode, ctx: Context, surely: bool = True) -> bool:
     module = wrapped_module(call)
     inner = place(module) if module is not None else None
     if module is None or inner is None or inner != place(model) or not _has_another_name(call, inner, ctx):

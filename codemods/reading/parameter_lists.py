@@ -85,6 +85,14 @@ def heads(loop: cst.For | cst.BaseComp) -> Iterator[cst.For | cst.CompFor]:
         head = head.inner_for_in
 
 
+def loops_around(one: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """What the loops around go over that give one parameter, or one group: `for p in model.parameters()`."""
+    for loop in ctx.ancestors(one) if isinstance(one, cst.Name) else ():
+        for head in heads(loop) if isinstance(loop, (cst.For, cst.BaseComp)) else ():
+            if isinstance(one, cst.Name) and one.value in bound(head.target):
+                yield head.iter
+
+
 def _optimizers(group: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
     if isinstance(group, cst.Subscript):
         yield from _read(group.value)

@@ -10,20 +10,29 @@ from codemods.reading.words import last_name
 _REDUCTIONS = frozenset({"all", "any", "count_nonzero", "max", "mean", "min", "norm", "std", "sum", "var"})
 _FUNCTIONS = _REDUCTIONS | {"histc", "histogram", "isfinite", "isinf", "isnan", "vector_norm"}
 _ELEMENTWISE = frozenset({"abs", "clone", "detach", "double", "exp", "float", "log", "pow", "sqrt", "square", "to"})
+_TOGETHER = frozenset(
+    {"amax", "amin", "cumsum", "kthvalue", "log_softmax", "median", "normalize", "quantile", "softmax"}
+)
+_TOGETHER |= {"argsort", "sort", "topk"}
+"""What looks at several elements for each that it gives."""
+_FLAT = frozenset({"contiguous", "cpu", "flatten", "ravel", "reshape", "view"})
 _VIEWS = frozenset({"T", "data", "grad"})
 
 
 def reduction_of(tensor: cst.BaseExpression, ctx: Context) -> cst.Call | None:
-    """The call that makes one number, or a few, of a tensor: `p.norm()`, `(p ** 2).sum()`, `torch.isnan(p.grad)`."""
+    """The call that makes one number, or a few, of a tensor: `p.norm()`, `(p ** 2).sum()`, `torch.isnan(p.grad)`.
+
+    Or others by all of it: `F.normalize(p, dim=-1)`, `p.abs().flatten().topk(9)`.
+    """
     node: cst.CSTNode = tensor
     while True:
         holder = ctx.parent(node)
         if isinstance(holder, cst.Attribute) and holder.value is node:
             call, name = ctx.parent(holder), holder.attr.value
             is_method = isinstance(call, cst.Call) and call.func is holder
-            if isinstance(call, cst.Call) and is_method and name in _REDUCTIONS:
+            if isinstance(call, cst.Call) and is_method and name in _REDUCTIONS | _TOGETHER:
                 return call
-            if name not in (_ELEMENTWISE if is_method else _VIEWS):
+            if name not in (_ELEMENTWISE | _FLAT if is_method else _VIEWS):
                 return None
             node = call if isinstance(call, cst.Call) and is_method else holder
         elif isinstance(holder, cst.Arg):
@@ -31,9 +40,9 @@ def reduction_of(tensor: cst.BaseExpression, ctx: Context) -> cst.Call | None:
             if not isinstance(call, cst.Call) or call.args[0] is not holder:
                 return None
             name = last_name(call.func)
-            if name in _FUNCTIONS:
+            if name in _FUNCTIONS | _TOGETHER:
                 return call
-            if name not in _ELEMENTWISE:
+            if name not in _ELEMENTWISE | _FLAT:
                 return None
             node = call
         elif isinstance(holder, (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.ComparisonTarget)):

@@ -78,7 +78,7 @@ def calls_above(ctx: Context, call: cst.Call, model: str) -> Iterator[cst.Call]:
         yield from ctx.calls(ctx.top)
 
 
-def is_on_another_way(ctx: Context, other: cst.CSTNode, call: cst.Call) -> bool:
+def is_on_another_way(ctx: Context, other: cst.CSTNode, call: cst.CSTNode) -> bool:
     """Whether `other` stands in a branch that leaves the function before the call, or in the call's `else`."""
     around = set(ctx.ancestors(call))
     for inner, node in upward(ctx, other):

@@ -8,6 +8,7 @@ from pathlib import Path
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED
 from codemods.api import Check, Finding, Fix
 from codemods.reading.raises import placed
+from codemods.tables.names import WRAPPER
 
 from ..fsdp1.files import holding, is_other_test
 from ..plan.context import PlannedFile, PlannedModel
@@ -105,5 +106,8 @@ def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tu
 
 def _asked(planned: PlannedModel, checks: Iterable[Check]) -> Iterator[tuple[PlannedFile, Check]]:
     for check in checks:
+        if WRAPPER in check.words:  # by whatever name
+            yield from ((planned.of(file), check) for file in planned.model.wrapping.naming)
+            continue
         for tree in holding(planned.model.program, check.words):
             yield planned.file(tree), check

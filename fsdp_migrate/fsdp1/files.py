@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 import libcst as cst
 
@@ -11,9 +11,11 @@ from codemods import RULES
 from codemods.api import SUPPORT, Context
 from codemods.reading.scripts import is_test
 from codemods.tables.leftovers import BY_NAME
-from codemods.tables.names import fsdp1_name
+from codemods.tables.names import FSDP1, fsdp1_name
 
+from ..pyanalysis.definitions import last_name
 from ..pyanalysis.program import Program
+from ..pyanalysis.scopes import Binding
 from ..pyanalysis.tree import Tree
 
 
@@ -23,20 +25,33 @@ def naming_fsdp1(program: Program) -> list[Tree]:
 
 
 def taking_names(program: Program, naming: Iterable[Tree]) -> list[Tree]:
-    """The files that can name FSDP1 by what these have at their top: `from own.module import FSDP`, without a word of
-    torch's."""
-    known = dict.fromkeys(naming)
+    """These files, and those that can name FSDP1 by what one of them has at its top: `from own.module import FSDP`,
+    without a word of torch's."""
+    known, words = dict.fromkeys(naming), set(FSDP1)
     growing = list(known)
     for tree in growing:  # what is imported there can be imported from there
-        new = [each for each in holding(program, _names_at_top(program, tree)) if each not in known]
+        names = _names_at_top(program, tree, words)
+        words |= set(names)
+        new = [each for each in holding(program, names) if each not in known]
         known.update(dict.fromkeys(new))
         growing += new
     return growing
 
 
-def _names_at_top(program: Program, tree: Tree) -> list[str]:
-    dotted = {name: program.symbols.dotted_at(tree, tree.module, name) for name in tree.scope.bindings}
-    return [name for name, what in dotted.items() if what is not None and fsdp1_name(what) is not None]
+def _names_at_top(program: Program, tree: Tree, words: Set[str]) -> list[str]:
+    """What a module calls FSDP1's constructs, of what it has by one of these words."""
+    names: list[str] = []
+    for name, bound in tree.scope.bindings.items():
+        if any(source in words or source in names for source in map(_source, bound)):
+            dotted = program.symbols.dotted_at(tree, tree.module, name)
+            names += [name] if dotted is not None and fsdp1_name(dotted) is not None else []
+    return names
+
+
+def _source(binding: Binding) -> str | None:
+    """What a name is another name for."""
+    named = binding.node.name if isinstance(binding.node, cst.ImportAlias) else binding.value
+    return last_name(named) if named is not None else None
 
 
 def using_models(program: Program) -> list[Tree]:

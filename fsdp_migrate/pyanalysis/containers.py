@@ -304,7 +304,7 @@ class Containers:
 
     def _find_by_node(self, name: str | None, key: object) -> Mapping[cst.CSTNode, Sequence[_Store]]:
         found: dict[cst.CSTNode, list[_Store]] = defaultdict(list)
-        wrapping = self._program.mentioning(self._program.library.wrapper)
+        wrapping = self._program.wrapping()
         trees = wrapping if name is None else self._program.parsed(self._program.filling(name, key))
         for tree in trees:
             for store in self._stores_in(tree):

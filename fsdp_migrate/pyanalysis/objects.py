@@ -89,6 +89,7 @@ class Objects:
         self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
         self._unnamed: dict[tuple[Tree, int], list[tuple[AttributeStore, set[str] | None]]] = {}
         self._setting: dict[tuple[str, int, bool, tuple[Class, ...]], list[AttributeStore]] = {}
+        self._by_computed_name: dict[str, list[Tree]] = {}
         self._related: dict[tuple[Class, ...], frozenset[cst.ClassDef]] = {}
         self._methods: dict[cst.ClassDef, Mapping[str, cst.FunctionDef]] = {}
         self._members: dict[cst.ClassDef, Mapping[str, Sequence[cst.FunctionDef | cst.ClassDef]]] = {}
@@ -136,7 +137,7 @@ class Objects:
         if not seen.classes or seen.is_unknown:
             return  # whose they are, and which: it would be every model of the program
         trees = [where for klass in seen.classes for where, _ in self.family(*klass)]
-        trees += [tree, *self._program.mentioning(self._program.library.wrapper)]
+        trees += [tree, *self._program.wrapping()]
         stores = [store for where in dict.fromkeys(trees) for of in self._stores_of(where).values() for store in of]
         names = [s.key for s in stores if isinstance(s.key, str) and self._can_be_model(Part(s.tree, s.value, s.path))]
         lineage = [each for klass in seen.classes for each in (klass, *self.bases(*klass))]
@@ -337,13 +338,21 @@ class Objects:
     def _find_candidates(self, seen: Seen, name: str) -> Iterator[AttributeStore]:
         trees = [where for klass in seen.classes for where, _ in (*self.family(*klass), *self.beside(*klass))]
         trees += self._program.setting(name)
-        trees += self._program.mentioning("setattr", "__setattr__", "__dict__", "vars")
+        trees += self._computing(name)
         if seen.is_unknown:
-            trees += self._program.mentioning(self._program.library.wrapper)
+            trees += self._program.wrapping()
         for tree in dict.fromkeys(trees):
             yield from self._stores_of(tree).get(name, ())
             yield from (store for store, names in self._computed_in(tree) if names is None or name in names)
             yield from (store.of_name(name) for store in self._stores_of(tree).get(TABLES, ()) if name != _ANY_NAME)
+
+    def _computing(self, name: str) -> list[Tree]:
+        """The files that set attributes by names that are computed, as far as this can be one."""
+        if name not in self._by_computed_name:
+            trees = self._program.mentioning("setattr", "__setattr__", "__dict__", "vars")
+            found = [tree for tree in trees if not self._stores_of(tree).keys().isdisjoint({name, None, TABLES})]
+            self._by_computed_name[name] = found
+        return self._by_computed_name[name]
 
     def _computed_in(self, tree: Tree) -> list[tuple[AttributeStore, set[str] | None]]:
         """The stores of a file under computed names, with these; None: any, and what is stored is a model."""

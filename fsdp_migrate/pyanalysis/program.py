@@ -66,7 +66,7 @@ class Program:
         self._mentioning: dict[tuple[str, ...], list[Tree]] = {}
         self._setting: dict[str, list[Tree]] = {}
         self.errors: dict[Path, str] = {}
-        self.symbols = Symbols(self.tree, resolve, library, Starred(texts, resolve).brings)
+        self.symbols = Symbols(self.tree, resolve, library, Starred(texts, resolve, library.exports).brings)
 
     def tree(self, path: Path) -> Tree | None:
         """The parsed file; None when it is not the program's, or not Python (then it is in `errors`)."""
@@ -111,6 +111,17 @@ class Program:
             known |= new
             growing += new
         return known
+
+    def wrapping(self) -> Sequence[Tree]:
+        """The files that hold the name of the library's wrapper, or the one that some file imports it under."""
+        return self.mentioning(*self._wrapper_names)
+
+    @cached_property
+    def _wrapper_names(self) -> Sequence[str]:
+        name = self.library.wrapper
+        renamed = re.compile(rf"\b{name}\s+as\s+(\w+)[ \t]*(?=[,)\\#;]|$)", re.MULTILINE)
+        others = (each for text in self.texts.values() if name in text for each in renamed.findall(text))
+        return (name, *sorted({*others} - {name}))
 
     def calling(self, names: Collection[str], through_super: bool) -> Iterator[Tree]:
         """The files that can hold a call of something with one of these names, now or later, in the program's order.

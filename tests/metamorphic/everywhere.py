@@ -17,6 +17,7 @@ from codemods import leftover
 from fsdp_migrate.pipeline import Options
 
 from .. import helpers
+from .layouts import LAYOUTS
 from .styles import STYLES, written_as
 
 _rewrite_files = helpers.rewrite_files
@@ -35,13 +36,14 @@ def _and_in_other_styles(
         _seen.add(key)
         plain_texts = {name: written_as(lambda tree: None, text) for name, text in files.items()}
         plain = _decisions(plain_texts, options)
-        for style in STYLES:
-            texts = {name: written_as(style, text) for name, text in files.items()}
+        styled = {s.__name__: {name: written_as(s, text) for name, text in files.items()} for s in STYLES}
+        laid_out = {layout.__name__: layout(plain_texts) for layout in LAYOUTS}
+        for way, texts in {**styled, **laid_out}.items():
             changed = _decisions(texts, options) if texts != plain_texts else plain
             if changed != plain:
                 test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
                 lost, more = plain - changed, changed - plain
-                _told.append(f"{'LOST' if not more else 'other'} {style.__name__} {test}\n    {lost} -> {more}")
+                _told.append(f"{'LOST' if not more else 'other'} {way} {test}\n    {lost} -> {more}")
     return result
 
 

@@ -455,6 +455,11 @@ DIRECT = [
     "torch.nn.utils.clip_grad_norm_([p for n, p in model.named_parameters()], 1.0)",
     "torch.nn.utils.clip_grad_norm_(filter(args, model.parameters()), 1.0)",
     "torch.nn.utils.clip_grad_norm(model.parameters(), 1.0)",
+    "for p in model.parameters():\n        torch.nn.utils.clip_grad_norm_(p, 1.0)",
+    "for part in model.children():\n        torch.nn.utils.clip_grad_norm_(part.parameters(), 1.0)",
+    "groups = [{'params': list(part.parameters())} for part in model.children()]\n"
+    "    for group in groups:\n        torch.nn.utils.clip_grad_norm_(group['params'], 1.0)",
+    "clip = args.partial(torch.nn.utils.clip_grad_norm_, max_norm=1.0)\n    clip(model.parameters())",
 ]
 
 
@@ -462,6 +467,24 @@ DIRECT = [
 def test_clipping_by_a_local_norm_is_reported(statement: str) -> None:
     result = check_marked(HEAD + f"    {statement}\n", "FM206", Level.REVIEW, "global norm")
     assert result.text.endswith(f"    model = fully_shard(net)\n    {statement}\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "is_mixed"),
+    [
+        ("[*model.parameters(), *head.parameters()]", True),
+        ("list(head.parameters()) + list(model.parameters())", True),
+        ("[*model.parameters(), scale]", True),
+        ("[p for m in (model, head) for p in m.parameters()]", True),
+        ("[*model.head.parameters(), *model.body.parameters()]", False),
+        ("model.parameters() if args else head.parameters()", False),
+    ],
+)
+def test_plain_parameters_beside_sharded_ones(given: str, is_mixed: bool) -> None:
+    """torch's own raises for them (measured)."""
+    above = "    head = torch.nn.Linear(2, 2)\n    scale = torch.nn.Parameter(torch.ones(1))\n"
+    text = rewrite(f"{HEAD}{above}    torch.nn.utils.clip_grad_norm_({given}, 1.0)\n").text
+    assert text.endswith(f"    {'clip_mixed' if is_mixed else 'torch.nn.utils.clip'}_grad_norm_({given}, 1.0)\n")
 
 
 def test_parameters_that_a_function_returns() -> None:
@@ -495,6 +518,8 @@ def test_parameters_of_an_optimizer(statement: str) -> None:
         "    optimizer =", "    some = []\n    some += list(model.parameters())\n    optimizer =", 1
     )
     check_marked(gathered, "FM206", Level.REVIEW, "global norm")
+    grouped = gathered.replace("SGD(some)", "SGD([{'params': some, 'lr': 0.1}])")
+    check_marked(grouped, "FM206", Level.REVIEW, "global norm")
 
 
 def test_parameters_of_an_optimizer_in_a_function_of_another_class() -> None:

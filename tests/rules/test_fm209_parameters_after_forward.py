@@ -216,6 +216,12 @@ UPDATES = {
     for name, p in averages.items():
         p.lerp_(model.get_parameter(name), 0.1)
 """,
+    "all at once": """
+    for p, q in zip(model.parameters(), average.parameters()):
+        xs.src.append(p.data)
+        xs.dst.append(q.data)
+    torch._foreach_lerp_(xs.dst, xs.src, 0.1)
+""",
 }
 LOOP = """
     ema = FSDP(xs.net)

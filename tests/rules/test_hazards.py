@@ -366,6 +366,25 @@ WRONG = {
             return [module for name, module in model.named_modules() if name == wanted]
         """,
     ),
+    "frozen by a set of whole names": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            frozen = {"head.weight", "head.bias"}
+            for name, p in model.named_parameters():
+                p.requires_grad = name not in frozen
+            return model
+        """,
+    ),
+    "rates by whole names": (
+        "FM406",
+        """
+        def main(net, rates):
+            model = FSDP(net, use_orig_params=True)
+            return [{"params": [p], "lr": rates.get(n, 0.1)} for n, p in model.named_parameters()]
+        """,
+    ),
     "groups of every module's own": (
         "FM406",
         """
@@ -535,6 +554,42 @@ WRONG = {
         def main(net):
             model = FSDP(net)
             nn.init.normal_(model.blocks[0].weight)
+        """,
+    ),
+    "initialised after in a loop": (
+        "FM416",
+        """
+        def init(module):
+            for name, p in module.named_parameters():
+                if name.endswith("out.weight"):
+                    nn.init.normal_(p, std=0.02)
+
+
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            init(net)
+            return model
+        """,
+    ),
+    "filled by chance after": (
+        "FM416",
+        """
+        def main(net):
+            model = FSDP(net)
+            for p in model.parameters():
+                p.data.uniform_(-0.1, 0.1)
+            return model
+        """,
+    ),
+    "initialised after, module by module": (
+        "FM416",
+        """
+        def main(net):
+            model = FSDP(net)
+            for m in model.modules():
+                if isinstance(m, nn.Linear):
+                    nn.init.zeros_(m.weight)
+            return model
         """,
     ),
     "initialised after by a method of its own": (
@@ -1245,6 +1300,15 @@ INITIALISED = {
     "before": "net.reset_parameters()\n    model = FSDP(net)",
     "inside of summon_full_params": (
         "model = FSDP(net)\n    with FSDP.summon_full_params(model):\n        model.reset_parameters()"
+    ),
+    "the same on shards": (
+        "model = FSDP(net, use_orig_params=True)\n    nn.init.zeros_(model.head.weight)\n"
+        "    for p in model.parameters():\n        nn.init.constant_(p, 0.1)"
+    ),
+    "gradients": "model = FSDP(net)\n    for p in model.parameters():\n        p.grad.normal_()",
+    "in methods of its own": (
+        "model = FSDP(Net())\n\n\nclass Net(nn.Module):\n    def __init__(self):\n        for m in self.modules():\n"
+        "            nn.init.normal_(m.weight)\n\n\ndef last(model):"
     ),
     "another module": "model = FSDP(net)\n    other.reset_parameters()",
     "tied before": "net.tie_weights()\n    model = FSDP(net)",

@@ -65,6 +65,8 @@ FOUND = [
     ("FM420", Level.REVIEW, "return [float(p.grad.abs().max()) for p in model.parameters()]"),
     ("FM420", Level.REVIEW, "return any(torch.isnan(p.grad).any() for p in model.parameters())"),
     ("FM420", Level.REVIEW, "return model.out.weight.mean()"),
+    ("FM420", Level.REVIEW, "w = model.out.weight.detach()\n    model.out.weight.copy_(F.normalize(w, dim=-1))"),
+    ("FM420", Level.REVIEW, "return [p.data.abs().flatten().topk(5) for p in model.parameters()]"),
     ("FM420", Level.REVIEW, "return sum(p.data.sum() for p in model.parameters())"),
     ("FM420", Level.MANUAL, "if rank == 0:\n        print([p.std() for p in model.parameters()])"),
     ("FM420", Level.MANUAL, "if x.is_main_process:\n        print(model.blocks[0].weight.norm())"),

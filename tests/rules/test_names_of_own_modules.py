@@ -25,6 +25,11 @@ WAYS = {
     "under another name": ({"own.py": IMPORT}, "from own import FSDP as Sharded", "Sharded"),
     "by the module": ({"own.py": IMPORT}, "import own", "own.FSDP"),
     "with all that it has": ({"own.py": IMPORT}, "from own import *", "FSDP"),
+    "with all that it has of torch's": (
+        {"own.py": "from torch.distributed.fsdp import *\n"},
+        "from own import *",
+        "FullyShardedDataParallel",
+    ),
     "of a package": (
         {"own/wrap.py": IMPORT, "own/__init__.py": "from .wrap import FSDP\n"},
         "from own import FSDP",

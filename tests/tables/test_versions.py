@@ -101,6 +101,7 @@ def test_program_that_says_all_parameters_get_one(value: str) -> None:
 
 CHOOSING = code(
     """
+    import torch
     from torch import nn
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -129,6 +130,15 @@ CHOOSING = code(
         ("nn.Linear(4, 4)", "if image is not None:\n            x = x + self.image(image)"),
         ("nn.Linear(4, 4)", "if x.sum() > 0:\n            pass\n        else:\n            x = self.image(x)"),
         ("nn.Linear(4, 4)", "x = self.image(image) if image is not None else x"),
+        ("nn.Linear(4, 4)", "head = self.text if image is None else self.image\n        x = head(x)"),
+        ("nn.Linear(4, 4)", "is_seen = image is not None\n        if is_seen:\n            x = self.image(x)"),
+        ("nn.Linear(4, 4)", "if torch.rand(1) < 0.5:\n            x = self.image(x)"),
+        ("nn.ModuleDict({'a': nn.Linear(4, 4)})", "x = [f(x) for n, f in self.image.items() if n in image][0]"),
+        (
+            "nn.ModuleList([nn.Linear(4, 4)])",
+            "for i, layer in enumerate(self.image):\n            if i == image:\n                continue\n"
+            "            x = layer(x)",
+        ),
         ("nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])", "x = self.image[image](x)"),
         ("nn.ModuleDict({'a': nn.Linear(4, 4)})", "x = sum(self.image[name](x) for name in image)"),
         (
@@ -166,6 +176,15 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
         (
             "nn.ModuleList([nn.Linear(4, 4)])",
             "for i in range(2):\n            x = self.image[i](x) + self.image[image](x)",
+        ),
+        (
+            "nn.ModuleList([nn.Linear(4, 4)])",
+            "for i, layer in enumerate(self.image):\n            x = layer(x)\n            if i == image:\n"
+            "                continue",
+        ),
+        (
+            "nn.ModuleList([nn.Linear(4, 4)])",
+            "for layer in self.image:\n            x = checkpoint(layer, x) if image else layer(x)",
         ),
         ("nn.CrossEntropyLoss()", "if image is not None:\n            x = self.image(x, image)"),
         ("nn.Dropout(0.1)", "if image is not None:\n            x = self.image(x)"),

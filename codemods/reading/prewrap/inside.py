@@ -183,7 +183,7 @@ def _is_read(call: cst.Call) -> bool:
 
 
 def parameters_above(ctx: Context, site: cst.Call, model: str) -> Iterator[cst.BaseExpression]:
-    """`weight = net.head.weight`, `kept = [net.head.weight]`, where an optimizer or a line below the wrap uses it."""
+    """`kept = [net.head.weight]`, and the weight by itself, where an optimizer or something below the wrap uses it."""
     scope, (start, end) = ctx.scope(site), ctx.span(site)
     for node in ctx.nodes(cst.Assign):
         if ctx.scope(node) is not scope or ctx.span(node)[0] >= start:

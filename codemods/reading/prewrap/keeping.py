@@ -68,10 +68,9 @@ def _method(call: cst.BaseExpression) -> str:
 
 def is_itself(ctx: Context, node: cst.CSTNode, whole: cst.CSTNode) -> bool:
     """Whether a part of an expression is held by it as it is, or by its `id`: not what is read or made of it."""
-    around = (node, *ctx.ancestors(node))
-    inner = takewhile(lambda outer: outer is not whole, around)
-    calls = [each for each in inner if isinstance(each, (cst.Attribute, cst.Call)) and each is not node]
-    return all(isinstance(each, cst.Call) and ctx.code(each.func) == "id" for each in calls)
+    around = [] if node is whole else [*takewhile(lambda outer: outer is not whole, ctx.ancestors(node)), whole]
+    made = [each for each in around if isinstance(each, (cst.Attribute, cst.Call))]
+    return all(isinstance(each, cst.Call) and ctx.code(each.func) == "id" for each in made)
 
 
 def _is_object(ctx: Context, call: cst.Call) -> bool:

@@ -37,8 +37,9 @@ def step(net, batch):
 
 It clips otherwise than before, and as it was meant. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820
 before, the global norm 4.7399 after. Where torch's function would fail (an infinity norm, ignored or offloaded
-parameters), a function of the support module is called that is written for that case. timm's `dispatch_clip_grad` and
-`NativeScaler` call torch's, or clip element by element, which is the same; its AGC raises for DTensors (timm 1.0.9).
+parameters, those of an unwrapped module beside), a function of the support module is called that is written for that
+case. timm's `dispatch_clip_grad` and `NativeScaler` call torch's, or clip element by element, which is the same; its
+AGC raises for DTensors (timm 1.0.9).
 
 ## References
 
@@ -62,10 +63,11 @@ from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
-from codemods.reading.model_parts import model_around
+from codemods.reading.model_parts import model_around, wrapped_around
 from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.parameter_lists import given_to_optimizer, is_group, put_in
+from codemods.reading.parameter_lists import appended, given_to_optimizer, is_group, loops_around
 from codemods.reading.resharding import reshards
+from codemods.reading.shapes import indexed_front
 from codemods.reading.timm_clipping import FUNCTIONS as TIMMS
 from codemods.reading.timm_clipping import SCALER, modes, reads_model
 from codemods.reading.words import last_name, words
@@ -80,7 +82,16 @@ _TIMM = "timm clips by torch's own function, which fails for what is offloaded o
 _TIMM_HINT = "call torch.nn.utils.clip_grad_norm_(parameters, value) itself, and run again"
 _DEPTH = 5
 """How many gatherings of gathered parameters are followed."""
-_FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
+_CLIPS = frozenset({"clip_grad_norm_", "clip_grad_norm"})
+_FUNCTIONS = _CLIPS | {_TOTAL}
+_CHOOSES = (cst.IfExp, cst.BooleanOperation)
+_PARAMETERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+_HANDS_ON = (cst.Arg, cst.Assign, cst.DictElement, cst.Element, cst.IfExp, cst.Return)
+_LOCAL = (
+    "FSDP1 clipped by each rank's own norm here, which its documentation warns of; on FSDP2 it is the global norm,"
+    " and the losses differ for it"
+)
+_LOCAL_HINT = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
 _OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
 
 
@@ -96,9 +107,42 @@ class _Clipping:
     directly: bool
     """Whether the parameters are `model.parameters()` itself, and not a selection of them."""
     function: str
+    is_mixed: bool = False
+    """Whether parameters of no wrapped model are clipped with them."""
 
 
-def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+def fix(node: cst.BaseExpression, ctx: PlannedContext) -> Fix | None:
+    if isinstance(node, cst.Call):
+        return _of_call(node, ctx)
+    return _handed_on(node, ctx) if isinstance(node, cst.Name) else None
+
+
+def _handed_on(name: cst.Name, ctx: PlannedContext) -> Fix | None:
+    """The function itself, which something calls later: `partial(clip_grad_norm_, max_norm=1.0)`."""
+    if name.value not in _CLIPS or ctx.path not in ctx.plan.near:
+        return None
+    parent = ctx.parent(name)
+    function = parent if isinstance(parent, cst.Attribute) and parent.attr is name else name
+    holder = ctx.parent(function)
+    if not isinstance(holder, _HANDS_ON) or not _is_torchs(ctx.dotted(function)) or _is_of_another_way(function, ctx):
+        return None
+    line = next((each for each in ctx.ancestors(function) if isinstance(each, cst.BaseSmallStatement)), holder)
+    if any(isinstance(each, cst.Attribute) and _clips_by_own(each, ctx) for each in ctx.inside(line)):
+        return None
+    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, function, _LOCAL, _LOCAL_HINT)])
+
+
+def _clips_by_own(read: cst.Attribute, ctx: Context) -> bool:
+    """`model.clip_grad_norm_`."""
+    return read.attr.value in _CLIPS and ModelKind.FSDP in ctx.kinds(read.value)
+
+
+def _is_torchs(dotted: str | None) -> bool:
+    owner, _, function = (dotted or "").rpartition(".")
+    return owner in _OWNERS and function in _FUNCTIONS
+
+
+def _of_call(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     found = _find(call, ctx)
     if found is None:
         return None
@@ -109,17 +153,13 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     ways = modes(call, ctx)
     if ways == {"agc"}:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _AGC, _AGC_HINT)])
-    message = (
-        "FSDP1 clipped by each rank's own norm here, which its documentation warns of; on FSDP2 it is the global norm,"
-        " and the losses differ for it"
-    )
-    hint = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
+    message, hint = _LOCAL, _LOCAL_HINT
     rerun = found.directly and clips_after_forward(call, found.model, ctx)
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
     if "agc" in ways:
         message = f"{message}; with mode='agc' it raises"
-    support = clipper(found.model, has_plain_norm(call, 2 if ways else 1, ctx), found.where, ctx.plan)
+    support = clipper(found.model, has_plain_norm(call, 2 if ways else 1, ctx), found.where, ctx.plan, found.is_mixed)
     if ways and support:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _TIMM, _TIMM_HINT)])
     findings = [finding(CODE, Level.MANUAL if rerun else Level.REVIEW, ctx, call, message, hint)]
@@ -132,24 +172,55 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 
 def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
-    owner, _, function = (ctx.dotted(call.func) or "").rpartition(".")
-    is_torchs = owner in _OWNERS and function in _FUNCTIONS
-    if not call.args or not (is_torchs or modes(call, ctx) - {"value"}):
+    dotted = ctx.dotted(call.func) or ""
+    if not call.args or not (_is_torchs(dotted) or modes(call, ctx) - {"value"}):
         return None
     given = _parameters(call).value
     found: _Clipping | None = None
-    in_group = False
+    in_group = is_mixed = False
     for where, expression in () if _is_of_another_way(call, ctx) else _followed(given, ctx):
+        is_mixed = is_mixed or (not is_group(given) and _mixes(expression, where))
         for inner in where.inside(expression):
             in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
             read = _model_read_by(inner, where)
-            model = (model_around(read, where) or read) if read is not None else None
-            held = where.kinds(model) if model is not None else frozenset()
+            if read is None:
+                continue
+            at, model = _whole(read, where)
+            held = at.kinds(model)
             if found is not None:
                 found = replace(found, held=found.held | held)
-            elif model is not None and (ModelKind.FSDP in held or (in_group and _may_be_wrapped(held))):
-                found = _Clipping(call, model, where, held, inner is given, function)
-    return found
+            elif ModelKind.FSDP in held or (in_group and _may_be_wrapped(held)):
+                found = _Clipping(call, model, at, held, inner is given, dotted.rpartition(".")[2])
+    return None if found is None else replace(found, is_mixed=is_mixed)
+
+
+def _mixes(expression: cst.BaseExpression, ctx: Context) -> bool:
+    """`[*model.parameters(), *head.parameters(), scale]`: what is sharded, and what is not, in one list."""
+    sharded = plain = False
+    for node in ctx.inside(expression):
+        read = _model_read_by(node, ctx)
+        if isinstance(node, cst.Element):
+            made = [o.file.dotted(o.node.func) for o in ctx.origins(node.value) if isinstance(o.node, cst.Call)]
+            plain = plain or any(name in _PARAMETERS for name in made)
+        elif read is not None and not any(isinstance(outer, _CHOOSES) for outer in ctx.ancestors(node)):
+            at, model = _whole(read, ctx)
+            held = at.kinds(model)
+            sharded = sharded or ModelKind.FSDP in held
+            plain = plain or ModelKind.FSDP not in held or (ModelKind.OTHER in held and _is_of_display(read, ctx))
+    return sharded and plain
+
+
+def _is_of_display(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`m` in `for m in (model, head)`."""
+    return any(isinstance(over, (cst.List, cst.Tuple)) for over in loops_around(model, ctx))
+
+
+def _whole(read: cst.BaseExpression, ctx: Context) -> tuple[Context, cst.BaseExpression]:
+    """The model that parameters are read of, or of a part of it: `for block in model.blocks`."""
+    around = model_around(read, ctx)
+    if around is not None or ModelKind.FSDP in ctx.kinds(read) or not any(loops_around(indexed_front(read), ctx)):
+        return ctx, around or read
+    return wrapped_around(read, ctx) or (ctx, read)
 
 
 def _may_be_wrapped(held: frozenset[ModelKind]) -> bool:
@@ -206,7 +277,7 @@ def _parameters(call: cst.Call) -> cst.Arg:
     return next((a for a in call.args if a.keyword is not None and a.keyword.value == "parameters"), call.args[0])
 
 
-def _is_of_another_way(call: cst.Call, ctx: Context) -> bool:
+def _is_of_another_way(call: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the program asks how it runs (`engine == "ddp"`, `use_fsdp`), and clips a sharded model by FSDP1's own
     method on the other way.
     """
@@ -262,11 +333,19 @@ def _followed(
 
 
 def _gone_over(made: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
-    yield from ((ctx, over) for over in put_in(made, ctx))
+    yield from ((ctx, over) for over in appended(made, ctx))
+    one = made.value if isinstance(made, cst.Subscript) and is_group(made) else made
+    yield from ((ctx, over) for over in loops_around(one, ctx))
     for node in (made, *ctx.inside(made)):
         yield from given_to_optimizer(node, ctx)
         if isinstance(node, cst.CompFor) and isinstance(node.iter, (cst.Name, cst.Attribute)):
             yield ctx, node.iter
+        elif isinstance(node, cst.DictElement) and _is_params(node.key):
+            yield ctx, node.value
+
+
+def _is_params(key: cst.BaseExpression) -> bool:
+    return isinstance(key, cst.SimpleString) and key.evaluated_value == "params"
 
 
 def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
@@ -286,7 +365,7 @@ RULE = Rule(
     CODE,
     "clipping-by-local-norm",
     __doc__,
-    nodes=(cst.Call,),
+    nodes=(cst.Call, cst.Name),
     fix=fix,
     methods=("clip_grad_norm_", _TOTAL),
     functions=(*TIMMS, SCALER),

@@ -67,14 +67,16 @@ from codemods.reading.forwards import may_be_left_whole, reads_after_forward, tr
 from codemods.reading.layout import insertion
 from codemods.reading.left_whole import FREEZE, is_for_optimizer, taken_after_forward
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
+from codemods.reading.places import base
 from codemods.reading.resharding import reshards
-from codemods.reading.shapes import parameter_names
+from codemods.reading.shapes import called_on, parameter_names
 from codemods.reading.unsynced import follows_step, is_backward
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.names import SUMMON
 
 CODE = "FM209"
 
+_FOREACH = re.compile(r"_foreach_\w+_")
 _METHODS = (*READERS, FREEZE, "zero_grad")
 _COPIES = "after a forward without a backward the root's parameters are copies"
 
@@ -93,7 +95,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         level = Level.MANUAL
         message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
         hint = "write in front of that forward, where both train alike"
-    elif loop is not None and _is_written(loop, call, ctx):
+    elif (loop is not None and _is_written(loop, call, ctx)) or _is_written_at_once(call, ctx):
         level = Level.REVIEW
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
         hint = "compare its evaluations, and what trains on their values, with those of new runs only"
@@ -172,7 +174,8 @@ def _goes_backward_first(function: cst.FunctionDef, name: str, ctx: Context) -> 
 def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a loop that writes to parameters can come to those of a model that was only evaluated: an average's."""
     loop = _loop_over(call, ctx)
-    if loop is None or not _writes(loop, ctx) or is_summoned(call, ctx):
+    is_written = (loop is not None and _writes(loop, ctx)) or _is_written_at_once(call, ctx)
+    if not is_written or is_summoned(call, ctx):
         return False
     return not trains_before(call, model, ctx) and may_be_left_whole(call, model, ctx)
 
@@ -206,6 +209,25 @@ def _writes(loop: cst.For, ctx: Context) -> bool:
         if is_one and not _is_of_gradient(owner):
             return True
     return False
+
+
+def _is_written_at_once(call: cst.Call, ctx: Context) -> bool:
+    """`torch._foreach_mul_(params, 0.9)`: of the parameters that the call gives, in a list or in one that is filled."""
+    writes = [each for each in ctx.calls(ctx.scope(call)) if _FOREACH.fullmatch(last_name(each.func)) and each.args]
+    if not writes:
+        return False
+    loop = _loop_over(call, ctx)
+    puts = [node for node in ctx.inside(loop.body) if isinstance(node, cst.Call)] if loop is not None else []
+    lists = [called_on(put, "append") for put in puts if loop and _is_about(put, parameter_of(call, loop), ctx)]
+    names = {variable_of(call, ctx), *(ctx.code(each) for each in lists if each is not None)} - {""}
+    written = [node for each in writes for node in ctx.inside(each.args[0].value)]
+    held = [node for node in written if isinstance(node, (cst.Name, cst.Attribute))]
+    return call in written or any(ctx.code(node) in names for node in held)
+
+
+def _is_about(put: cst.Call, parameter: cst.BaseExpression, ctx: Context) -> bool:
+    """`dst.append(p)`, `dst.append(p.data)`."""
+    return len(put.args) == 1 and (base(put.args[0].value) or "").split(".")[0] == ctx.code(parameter)
 
 
 def _is_of_gradient(owner: cst.BaseExpression) -> bool:

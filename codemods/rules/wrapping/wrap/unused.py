@@ -6,7 +6,8 @@ for ever, or die, where they disagree. torch 2.13 can do as FSDP1 did.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import libcst as cst
 
@@ -22,6 +23,8 @@ from codemods.tables.versions import exists
 from .draft import Draft, Note
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
+_ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
+_RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
 
 
 def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
@@ -129,20 +132,69 @@ def _is_reached_by_choice(layer: str, methods: dict[str, cst.FunctionDef], ctx: 
 def _is_chosen_in(method: cst.FunctionDef, uses: list[cst.Attribute], ctx: Context) -> bool:
     """Whether a method runs a layer for some of what it is given."""
     given = _given(method, ctx)
-    choices = [node for node in ctx.inside(method.body) if isinstance(node, (cst.If, cst.IfExp))]
-    if any(_is_only_under(ctx, uses, choice, given) for choice in choices):
+    if _is_under_a_choice(uses, method, given, ctx):
         return True
-    return all(_is_picked(ctx.parent(use), given, ctx) for use in uses)
+    return all(_is_picked(ctx.parent(use), given, ctx) or _is_skipped(use, method, given, ctx) for use in uses)
+
+
+def _is_under_a_choice(
+    uses: Sequence[cst.CSTNode], around: cst.FunctionDef | cst.For, given: set[str], ctx: Context
+) -> bool:
+    choices = [node for node in ctx.inside(around.body) if isinstance(node, (cst.If, cst.IfExp))]
+    return any(_is_only_under(ctx, uses, choice, given) for choice in choices)
 
 
 def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:
-    """What a method is given, and each item of it: `for task in tasks`, `for name, x in inputs.items()`."""
+    """What a method is given, and each item of it: `for task in tasks`, `for name, x in inputs.items()`.
+
+    What is drawn at random, and what is asked of either: `has_image = image is not None`.
+    """
     given = {param.name.value for param in method.params.params[1:]}
-    loops: list[cst.For | cst.CompFor] = [n for n in ctx.inside(method.body) if isinstance(n, (cst.For, cst.CompFor))]
-    for loop in loops:
-        if base(loop.iter) in given:
-            given |= set(bound(loop.target))
+    for node in ctx.inside(method.body):
+        if isinstance(node, (cst.For, cst.CompFor)) and base(node.iter) in given:
+            given |= set(bound(node.target))
+        elif isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Name):
+            is_asked = isinstance(node.value, _ASKED) and _depends(node.value, given, ctx)
+            if is_asked or _draws(node.value, ctx):
+                given.add(node.targets[0].target.value)
     return given
+
+
+def _depends(test: cst.CSTNode, given: set[str], ctx: Context) -> bool:
+    """Whether it is another for other inputs, or for another throw of the dice."""
+    return any((isinstance(node, cst.Name) and node.value in given) or _draws(node, ctx) for node in ctx.inside(test))
+
+
+def _draws(node: cst.CSTNode, ctx: Context) -> bool:
+    """`random.random()`, `np.random.rand()`, `torch.rand(1)`."""
+    return isinstance(node, cst.Call) and (ctx.dotted(node.func) or "").startswith(_RANDOM)
+
+
+def _is_skipped(use: cst.CSTNode, method: cst.FunctionDef, given: set[str], ctx: Context) -> bool:
+    """Whether a loop over a list of layers leaves some out: `if i == skipped: continue`, `for … if name in tasks`."""
+    for inner, loop in pairwise((use, *ctx.ancestors(use))):
+        if isinstance(loop, cst.CompFor) and inner is loop.iter:
+            return any(_depends(each.test, given, ctx) for each in loop.ifs)
+        if isinstance(loop, cst.For) and inner is loop.iter:
+            names = set(bound(loop.target))
+            named = [node for node in ctx.inside(loop.body) if isinstance(node, cst.Name) and node.value in names]
+            run = [node for node in named if isinstance(ctx.parent(node), (cst.Call, cst.Arg))]
+            return bool(run) and (_is_under_a_choice(run, loop, given, ctx) or _is_left_early(loop, run, given, ctx))
+        if loop is method:
+            break
+    return False
+
+
+def _is_left_early(loop: cst.For, run: Sequence[cst.CSTNode], given: set[str], ctx: Context) -> bool:
+    """`if i > last: break`, and `continue` above all that runs a layer."""
+    is_above = True
+    for statement in loop.body.body:
+        is_above = is_above and not any(statement in set(ctx.ancestors(each)) for each in run)
+        if isinstance(statement, cst.If) and _depends(statement.test, given, ctx):
+            left = (cst.Break, cst.Continue) if is_above else cst.Break
+            if any(isinstance(node, left) for node in ctx.inside(statement.body)):
+                return True
+    return False
 
 
 def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
@@ -182,9 +234,9 @@ def _layers(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
                 yield found
 
 
-def _is_only_under(ctx: Context, uses: list[cst.Attribute], choice: cst.If | cst.IfExp, given: set[str]) -> bool:
+def _is_only_under(ctx: Context, uses: Sequence[cst.CSTNode], choice: cst.If | cst.IfExp, given: set[str]) -> bool:
     """Whether all uses stand in one branch of a choice that is made by an argument."""
-    if not any(isinstance(node, cst.Name) and node.value in given for node in ctx.inside(choice.test)):
+    if not _depends(choice.test, given, ctx):
         return False
     branches: list[cst.CSTNode] = [choice.body, *([choice.orelse] if choice.orelse is not None else [])]
-    return any(all(branch in set(ctx.ancestors(use)) for use in uses) for branch in branches)
+    return any(all(branch in {use, *ctx.ancestors(use)} for use in uses) for branch in branches)
