@@ -57,6 +57,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
+from codemods.reading.defaults import parameter_named
 from codemods.reading.enclosing import contains, is_self
 from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
@@ -197,6 +198,8 @@ def _is_for_wrapped_model(
     """Whether any of the optimizers that it can be is one of a wrapped model: the way of FSDP may make it anew."""
     for origin in ctx.origins(optimizer):
         made = origin.node
+        if made is None and not has_another_way and _is_beside_wrapped_model(optimizer, ctx):
+            return True
         if isinstance(made, cst.Call) and is_optimizer(origin.file, made):
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             held = [e.node for e in origin.file.origins(given)] if isinstance(given, (cst.Name, cst.Attribute)) else []
@@ -211,6 +214,18 @@ def _is_for_wrapped_model(
             if holds_parameters(given, origin.file) and not is_plain:
                 return True
     return False
+
+
+def _is_beside_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an optimizer that nobody is seen to pass is saved, or loaded, with what can be a wrapped model."""
+    function = ctx.scope(optimizer)
+    if not isinstance(optimizer, cst.Name) or not words(optimizer.value) & {"optim", "optimizer"}:
+        return False
+    if not isinstance(function, cst.FunctionDef) or parameter_named(optimizer, function) is None:
+        return False
+    calls = [each.func for each in ctx.calls(ctx.scope(optimizer)) if isinstance(each.func, cst.Attribute)]
+    models = [each.value for each in calls if each.attr.value in {"state_dict", "load_state_dict"}]
+    return any(ModelKind.FSDP in ctx.kinds(each) for each in models)
 
 
 def _is_plain_beside(optimizer: cst.BaseExpression, ctx: Context, given: cst.Call, where: Context) -> bool:

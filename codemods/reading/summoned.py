@@ -33,6 +33,8 @@ _LOOPS = ("parameters", "named_parameters")
 _RESETS = ("reset_parameters", "normal_", "uniform_")
 _DEPTH = 3
 """How many functions are followed that call each other."""
+_ENGINES = ("load_weights", "reset_prefix_cache", "sleep", "wake_up")
+"""What vLLM's engines and models have, none of which runs anything."""
 _WALKS = frozenset({"buffers", "children", "modules", "named_buffers", "named_children", "named_modules"})
 _MODULE = "module"
 _CHOICES = (cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.Try, cst.FunctionDef, cst.Lambda, cst.ExceptHandler)
@@ -150,13 +152,20 @@ def is_usual(name: str, value: cst.BaseExpression, ctx: Context) -> bool:
 
 def _is_quiet(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether a call neither runs the model nor loads into it: of a tensor, a walk, or of functions that do no more."""
-    if _is_harmless(call, ctx) or is_attribute(call.func, *_WALKS, *_RESETS):
+    if _is_harmless(call, ctx) or is_attribute(call.func, *_WALKS, *_RESETS) or _loads_engine(call, ctx):
         return True
     if is_attribute(call.func, "apply") and len(call.args) == 1:
         given = [(origin.file, origin.node) for origin in ctx.origins(call.args[0].value)]
         return bool(given) and all(_is_quiet_function(where, each, depth) for where, each in given)
     runs = ctx.runs(call) or _methods_asked_for(call, ctx)
     return bool(runs) and all(_is_quiet_function(where, each, depth) for where, each in runs)
+
+
+def _loads_engine(call: cst.Call, ctx: Context) -> bool:
+    """`llm.llm_engine.model_executor.….model.load_weights(state.items())` and what goes with it."""
+    if not is_attribute(call.func, *_ENGINES) or not isinstance(call.func, cst.Attribute):
+        return False
+    return ModelKind.FSDP not in ctx.kinds(call.func.value) and not ctx.runs(call)
 
 
 def _methods_asked_for(call: cst.Call, ctx: Context) -> list[tuple[Context, cst.FunctionDef]]:

@@ -185,7 +185,7 @@ class Conditions:
             return self._asked(tree, expression)
         if not isinstance(expression, (cst.Name, cst.Attribute, cst.Subscript)):
             return None
-        origins = self._values.origins(tree, expression)
+        origins = self._but_by_name(tree, expression, self._values.origins(tree, expression))
         if len(origins) != 1:
             chosen = self._chosen(origins, tree, expression) or self._set_and_read(tree, expression, origins)
             return chosen or self._asked_above(tree, expression) or self._put_together(tree, expression)
@@ -207,6 +207,13 @@ class Conditions:
         if isinstance(origin.node, cst.Call):
             return self._asked(origin.tree, origin.node) or origin.node
         return origin.node if isinstance(origin.node, (cst.Comparison, cst.BooleanOperation)) else None
+
+    def _but_by_name(self, tree: Tree, expression: cst.BaseExpression, origins: Sequence[Origin]) -> Sequence[Origin]:
+        """Without what `setattr(config, name, value)` may have set: that is done once, as all is set up."""
+        others = [each for each in origins if each.read is not expression]
+        if not others or len(others) == len(origins) or not isinstance(expression, cst.Attribute):
+            return origins
+        return others if self._values.objects.is_set_by_name(tree, expression.value, ()) else origins
 
     def _set_and_read(self, tree: Tree, expression: cst.BaseExpression, origins: Collection[Origin]) -> Owned | None:
         """An attribute of a configuration that the program sets as well, by assignments alone."""

@@ -371,6 +371,13 @@ def test_ranks_are_made_equal_without_the_whole_model_on_the_device(move: str) -
     )
 
 
+def test_a_device_that_is_chosen_is_asked_for_once() -> None:
+    device = "torch.cuda.current_device() if args.gpu else torch.device(rank)"
+    text = written(f"    return FSDP(model, {POLICY}device_id={device}, sync_module_states=True)\n")
+    assert f"\ndevice = {device}\n" in text
+    assert "    on_device = tensor.data.to(device)\n" in text
+
+
 @pytest.mark.parametrize("move", [".cuda()", ".to(rank)", '.to("cuda")'])
 def test_a_model_that_is_on_the_device_stays_there(move: str) -> None:
     call = f"FSDP(model, {POLICY}device_id=rank, sync_module_states=True)"

@@ -172,6 +172,7 @@ LOOKED_INTO = [
     ),
     pytest.param("for m in model.modules():\n        print(m.weight)", id="of the modules"),
     pytest.param("y = model.table.norm()", id="attribute"),
+    pytest.param("x.model.load_weights(model.state_dict().items())\n    x.reset_prefix_cache()", id="given to vLLM"),
 ]
 
 

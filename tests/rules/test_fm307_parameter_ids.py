@@ -89,6 +89,23 @@ class Sharded(Plain):
 """
 
 
+@pytest.mark.parametrize(("model", "is_found"), [("self.model", True), ("self.other", False)])
+def test_an_optimizer_that_nobody_passes_beside_a_wrapped_model(model: str, is_found: bool) -> None:
+    text = f"""
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, use_fsdp):
+        self.model, self.other = FSDP(net) if use_fsdp else net, torch.nn.Linear(1, 1)
+
+    def save(self, path, optimizer):
+        torch.save(dict(model={model}.state_dict(), optimizer=optimizer.state_dict()), path)
+"""
+    assert ("FM307" in {finding.rule for finding in rewrite(text).findings}) is is_found
+
+
 def test_a_method_that_the_class_of_the_wrap_has_anew_is_for_plain_models() -> None:
     for text, is_found in ((TRAINERS, False), (TRAINERS.replace("def load", "def resume", 1), True)):
         assert ("FM307" in {finding.rule for finding in rewrite(text).findings}) is is_found

@@ -243,6 +243,8 @@ def _synchronise(condition: str, draft: Draft) -> None:
     has_parts = "auto_wrap_policy" not in draft.present and _may_have_sharded_parts(draft)
     in_units = has_parts or (draft.has_root and "auto_wrap_policy" in draft.present)
     is_moved_in_parts = bool(draft.device) and in_units and not is_on_gpu(draft)
+    if is_moved_in_parts and " " in draft.file.plain(draft.device):  # it is asked of each tensor
+        draft.device = draft.held(draft.device, "device", "fsdp_device")
     # What is ignored stays where it is.
     is_moved = bool(draft.device) and not draft.ignored and not is_moved_in_parts
     lines = [f"{draft.model}.to({draft.device})"] if is_moved else []
