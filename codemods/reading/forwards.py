@@ -372,9 +372,11 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
 
 def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
     """Whether a function calls a model of the file, or of the function around, and does not go backward itself."""
+    calls = [node for node in ctx.inside(function.body) if isinstance(node, cst.Call)]
     bound_there = {*parameter_names(function), *(ctx.code(n.target) for n in _targets(function, ctx))}
-    text = ctx.code(function.body)
-    return model not in bound_there and "backward" not in text and re.search(rf"(?<![\w.]){model}\(", text) is not None
+    if model in bound_there or any(_is_backward(call, ctx) for call in calls):
+        return False
+    return any(isinstance(call.func, cst.Name) and call.func.value == model for call in calls)
 
 
 def _targets(function: cst.FunctionDef, ctx: Context) -> Iterator[cst.AssignTarget]:
