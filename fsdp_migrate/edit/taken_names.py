@@ -12,7 +12,7 @@ from ..pyanalysis.definitions import last_name
 from ..pyanalysis.program import Program
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
-from .import_layout import Statement, root_of
+from .import_layout import Statement
 from .imports import Tidied, aliases, bound_by, is_read, names_at_top
 
 _Taken = tuple[Path, cst.ImportFrom, cst.ImportAlias]
@@ -66,9 +66,12 @@ class TakenNames:
             if is_read(tree, scope, local) or (scope is tree.scope and self._is_needed(other, local, seen)):
                 return True
         for tree in self._mentioning(path, name):
-            if _takes_all(tree, path) and (is_read(tree, tree.scope, name) or self._is_needed(tree.path, name, seen)):
+            if self._takes_all(tree, path) and (
+                is_read(tree, tree.scope, name) or self._is_needed(tree.path, name, seen)
+            ):
                 return True
-            if any(_is_of(attribute, tree, path) for attribute in tree.attributes(name)):
+            modules = set(self._modules(tree, path))
+            if any(last_name(each.value) in modules for each in tree.attributes(name)):
                 return True
         return False
 
@@ -78,8 +81,27 @@ class TakenNames:
             for statement, alias in aliases(tree):
                 is_one = isinstance(statement, cst.ImportFrom) and dotted_name(alias.name) == name
                 if is_one and isinstance(statement, cst.ImportFrom) and alias not in removals.get(statement, ()):
-                    if _is_from(statement, path):
+                    if self._source(tree, statement) == path:
                         yield tree.path, statement, alias
+
+    def _source(self, tree: Tree, statement: Statement, name: str = "") -> Path | None:
+        """The file that an import is from, or the one that it has by a name, as a module."""
+        if isinstance(statement, cst.Import):
+            return self._program.symbols.file_of(tree.path, name, 0)
+        module = dotted_name(statement.module) if statement.module is not None else ""
+        dotted = ".".join(filter(None, [module, name]))
+        return self._program.symbols.file_of(tree.path, dotted or None, len(statement.relative))
+
+    def _takes_all(self, tree: Tree, path: Path) -> bool:
+        stars = (each for each in tree.nodes(cst.ImportFrom) if isinstance(each.names, cst.ImportStar))
+        return any(self._source(tree, statement) == path for statement in stars)
+
+    def _modules(self, tree: Tree, path: Path) -> Iterator[str]:
+        """What a file calls another one as a module: `own` of `import package.own` and of `from package import own`."""
+        for statement, alias in aliases(tree):
+            name = dotted_name(alias.name)
+            if self._source(tree, statement, name) == path:
+                yield bound_by(alias) if alias.asname is not None else name.split(".")[-1]
 
     def _mentioning(self, path: Path, name: str) -> list[Tree]:
         """The new texts of the files that import a file and hold a name."""
@@ -113,31 +135,3 @@ def _keeping(tidied: Tidied, name: str) -> Tidied:
 
 def _without(tidied: Tidied, statement: Statement, alias: cst.ImportAlias) -> Tidied:
     return replace(tidied, removals={**tidied.removals, statement: [*tidied.removals.get(statement, ()), alias]})
-
-
-def _is_from(statement: cst.ImportFrom, path: Path) -> bool:
-    """Whether an import of a file that is seen to import another one names that one."""
-    if root_of(statement) == "torch" and not statement.relative:
-        return False
-    if statement.module is None:
-        return path.name == "__init__.py"
-    return dotted_name(statement.module).split(".")[-1] == _module(path)
-
-
-def _takes_all(tree: Tree, path: Path) -> bool:
-    stars = (each for each in tree.nodes(cst.ImportFrom) if isinstance(each.names, cst.ImportStar))
-    return any(_is_from(statement, path) for statement in stars)
-
-
-def _is_of(attribute: cst.Attribute, tree: Tree, path: Path) -> bool:
-    """`own.FSDP`, `package.own.FSDP`: by what a file calls the module."""
-    modules = {
-        bound_by(alias) if alias.asname is not None else _module(path)
-        for _, alias in aliases(tree)
-        if dotted_name(alias.name).split(".")[-1] == _module(path)
-    }
-    return last_name(attribute.value) in modules
-
-
-def _module(path: Path) -> str:
-    return path.parent.name if path.name == "__init__.py" else path.stem

@@ -65,7 +65,7 @@ def test_what_a_file_of_the_same_name_has_is_left() -> None:
     files = {
         "own/wrap.py": WRAP,
         "other/wrap.py": "class FSDP:\n    '''Not torch's.'''\n",
-        "conf.py": "from other.wrap import FSDP\n",
+        "conf.py": "from other.wrap import FSDP\nimport own.wrap\n\nprint(FSDP)\n",
         "train.py": "import conf\nfrom own.wrap import wrap\n\nmodel = wrap(net)\n",
     }
     assert rewrite_files(files).after["conf.py"] == files["conf.py"]
