@@ -178,7 +178,8 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     scope = ctx.scope(call)
     if any(_is_whole(before, model, ctx) for before in (_straight(call, ctx), *_last_turns(call, ctx))):
         return True
-    if any(_may_run(use, ctx) and _has_no_backward(use, ctx) for use in _used_elsewhere(model, ctx)):
+    others = _used_elsewhere(model, ctx)
+    if any(_may_run(use, ctx) and is_without_grad(ctx.ancestors(use), ctx) for use in others):
         return True
     kept = [(where, held) for where, held in ctx.bound(model) or () if isinstance(held, cst.Attribute)]
     if any(may_be_left_whole(call, held, where) for where, held in kept):
@@ -195,13 +196,6 @@ def _used_elsewhere(model: cst.Name, ctx: Context) -> Iterator[cst.Name]:
         statement = where.parent(made)
         if where is ctx and statement is not None:
             yield from (use for use in ctx.uses(statement) if ctx.scope(use) is not ctx.scope(model))
-
-
-def _has_no_backward(use: cst.Name, ctx: Context) -> bool:
-    if is_without_grad(ctx.ancestors(use), ctx):
-        return True
-    scope = ctx.scope(use)
-    return isinstance(scope, cst.FunctionDef) and not any(_is_backward(call, ctx) for call in ctx.calls(scope))
 
 
 def _is_of_a_list_that_runs(model: cst.Name, ctx: Context) -> bool:

@@ -282,8 +282,12 @@ def test_average_that_another_function_of_the_file_runs() -> None:
             return ema(x)
 
 
+        def loss(x):
+            return model(x).sum()
+
+
         def train(x):
-            model(x).sum().backward()
+            loss(x).backward()
             update()
         """
     )
