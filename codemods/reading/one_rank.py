@@ -46,6 +46,14 @@ def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
     return False
 
 
+def is_reached_by_one_rank(node: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether the others do not come to a place, here or at each call of its function."""
+    if is_on_one_rank(node, ctx):
+        return True
+    callers = ctx.callers(node) if depth else ()
+    return bool(callers) and all(is_reached_by_one_rank(call, where, depth - 1) for where, call in callers)
+
+
 def is_in_turn(node: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether the ranks come here one after the other: below `if turn == rank:` of a loop over turns, here or at a
     call of the function."""

@@ -29,6 +29,8 @@ FULL = "full_state_dict=True"
 FULL_LOAD = f"{FULL}, broadcast_from_rank0=True"
 """The options to load a full state dict with: only broadcasting finds out about missing keys."""
 
+READ_ALONE = "one rank alone reads there, and waits for the others, as under FSDP1"
+READ_HINT = "read it on every rank, and let one of them save it"
 LOADED_ALONE = "one rank alone loads there, and waits for the others, as under FSDP1"
 LOADED_HINT = "load it on every rank: the first one's is sent to the others"
 

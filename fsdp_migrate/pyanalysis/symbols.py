@@ -169,11 +169,17 @@ class Symbols:
         return self._starring[tree]
 
     def _of_import_above(self, tree: Tree, scope: Scope, use: cst.Name) -> Symbol | None:
-        """Of several imports that a function binds one name by, in its branches, the only one that comes to a use."""
-        bindings = scope.bindings.get(use.value, ()) if isinstance(scope.node, cst.FunctionDef) else ()
+        """Of several imports that a function binds one name by, in its branches, the only one that comes to a use.
+
+        A use in a function within it has the one that comes to that function.
+        """
+        found = scope.lookup(use.value)
+        bindings = found.bindings[use.value] if found is not None and isinstance(found.node, cst.FunctionDef) else ()
         if len(bindings) < 2 or any(binding.how is not Binds.IMPORT for binding in bindings):
             return None
-        above = reaching(tree, use, use.value)
+        around = (use, *tree.ancestors(use))
+        place = next((node for node in around if tree.scope_of.get(node) is found), use)
+        above = reaching(tree, place, use.value)
         return self.of_binding(tree, above[0]) if len(above) == 1 else None
 
     def _of_name(self, tree: Tree, scope: Scope, name: str) -> Symbol | None:

@@ -38,6 +38,7 @@ def test_noop(text: str) -> None:
 OTHERS = [
     "    other = net.copy()\n    other.train()\n    torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)\n",
     "    tools.clip_grad_norm_(amp.master_params() if args else model.parameters(), 1.0)\n",
+    "    tools.clip_grad_norm_(list(net.parameters()) + list(args.parameters()), 1.0)\n",
 ]
 
 

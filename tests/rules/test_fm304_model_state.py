@@ -520,6 +520,43 @@ def test_state_that_one_rank_reads_of_a_model_that_may_not_be_sharded(other: str
     assert "raise" not in result.text
 
 
+@pytest.mark.parametrize(
+    ("read", "code"),
+    [
+        ("torch.save(self.model.state_dict(), path)", "FM304"),
+        (
+            "with FSDP.state_dict_type(self.model, FULL):\n            torch.save(self.model.state_dict(), path)",
+            "FM301",
+        ),
+    ],
+)
+@pytest.mark.parametrize(("other", "is_alone"), [("if self.is_main:", True), ("if path:", False)])
+def test_state_that_a_method_reads_which_one_rank_calls(read: str, code: str, other: str, is_alone: bool) -> None:
+    text = f"""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+FULL = StateDictType.FULL_STATE_DICT
+
+
+class Trainer:
+    def __init__(self, net, rank):
+        self.model, self.is_main = FSDP(net), rank == 0
+
+    def save(self, path):
+        {read}
+
+    def train(self, path, every):
+        if every and self.is_main:
+            self.save(path)
+        {other}
+            self.save(path)
+"""
+    (found,) = [each for each in rewrite(text).findings if each.rule == code]
+    assert (found.level is Level.MANUAL) is is_alone
+    assert ("one rank alone" in found.message) is is_alone
+
+
 def test_a_rank_that_is_no_process() -> None:
     text = "    if path.lora_rank == 0:\n        return model.state_dict()\n"
     assert "return get_model_state_dict(model" in body(text.replace("path", "net"))

@@ -289,3 +289,23 @@ def test_import_that_a_later_one_replaces_is_none_of_two() -> None:
     result = rewrite(twice + "def shard(net):\n    return FSDP(net)\n")
     assert messages(result, "FM114") == []
     assert "return fully_shard(net)" in result.text
+
+
+def test_function_in_the_branch_of_another_import_wraps_with_that() -> None:
+    inner = "        def inner(m, *args):\n            return FSDP(m, *args)\n"
+    text = f"""\
+def wrap(model, xla):
+    if not xla:
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        model = FSDP(model)
+    else:
+        from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP
+
+{inner}
+        model = FSDP(model, auto_wrapper_callable=inner)
+    return model
+"""
+    made = rewrite(text).text
+    assert "        fully_shard(model)\n" in made
+    assert inner in made

@@ -102,7 +102,7 @@ from codemods.reading.layout import insertion
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
 from codemods.reading.one_process import may_run_alone
-from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.own_keys import adds_keys
 from codemods.reading.plain_objects import but_for_others, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
@@ -125,7 +125,7 @@ from codemods.reading.way_without_fsdp import is_way_without_fsdp
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import SUMMON
-from codemods.tables.state_dicts import CONTEXT, DCP, FULL, LOADED_ALONE, LOADED_HINT
+from codemods.tables.state_dicts import CONTEXT, DCP, FULL, LOADED_ALONE, LOADED_HINT, READ_ALONE, READ_HINT
 
 CODE = "FM304"
 
@@ -163,6 +163,16 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if found.method == "load_state_dict" and ctx.kinds(found.model) == {ModelKind.FSDP} and is_on_one_rank(call, ctx):
         asking = [replace(each, level=Level.MANUAL, hint=LOADED_HINT) for each in made.findings]
         made = replace(made, findings=[replace(each, message=f"{each.message}; {LOADED_ALONE}") for each in asking])
+    if (
+        found.method == "state_dict"
+        and made.edits
+        and not is_on_one_rank(call, ctx)
+        and is_reached_by_one_rank(call, ctx)
+    ):
+        made = replace(made, findings=[replace(each, level=Level.MANUAL, hint=READ_HINT) for each in made.findings])
+        made = replace(
+            made, findings=[replace(each, message=f"{each.message}; {READ_ALONE}") for each in made.findings]
+        )
     return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
 
 
@@ -482,9 +492,7 @@ def _on_one_rank(found: StateCall, held: frozenset[ModelKind], ctx: PlannedConte
     """
     model = ctx.code(unwrapped(found.model))  # both branches of `model.module if … else model` are one finding
     message = f"{model}.state_dict() is read on one rank alone: gathering it would wait for the others"
-    asking = [
-        finding(CODE, Level.MANUAL, ctx, found.call, message, "read it on every rank, and let one of them save it")
-    ]
+    asking = [finding(CODE, Level.MANUAL, ctx, found.call, message, READ_HINT)]
     if held == {ModelKind.FSDP} or found.given:
         return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
     name = "" if is_kept_at_run_time(found.call, ctx) else "whole_state_dict"

@@ -95,7 +95,7 @@ def fix(method: cst.Attribute, ctx: PlannedContext) -> Fix | None:
     held = ctx.kinds(_put_in(model, ctx) or model)
     if ModelKind.FSDP not in held and isinstance(call, cst.AssignTarget):
         return None  # a function of the program's own becomes an attribute
-    if ModelKind.FSDP not in held and _is_given_parameters(call):
+    if ModelKind.FSDP not in held and _is_given_parameters(call, ctx):
         return None  # FSDP1's takes none: this is torch's function, or accelerate's method
     if ModelKind.FSDP not in held and is_asked_for(method, ctx.code(model), ctx):
         return None  # an FSDP2 model has no such method, and does not come here
@@ -198,10 +198,10 @@ def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
     return not (isinstance(first, cst.Call) and isinstance(first.func, cst.Attribute))
 
 
-def _is_given_parameters(call: cst.CSTNode | None) -> bool:
+def _is_given_parameters(call: cst.CSTNode | None, ctx: Context) -> bool:
+    """`x.clip_grad_norm_(list(a.parameters()) + list(b.parameters()), 1.0)`."""
     first = call.args[0].value if isinstance(call, cst.Call) and call.args else None
-    sides = (first.body, first.orelse) if isinstance(first, cst.IfExp) else (first,)
-    return any(called_on(side, *READERS) is not None for side in sides)
+    return first is not None and any(called_on(each, *READERS) is not None for each in ctx.inside(first))
 
 
 RULE = Rule(CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), fix=fix, methods=(_FUNCTION,))

@@ -77,7 +77,7 @@ from codemods.reading.own_keys import adds_keys
 from codemods.reading.setting_helpers import context_made, entered_by, helper_of, is_context
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
-from codemods.tables.state_dicts import CONTEXT, LOADED_ALONE, LOADED_HINT, SET, SETTINGS
+from codemods.tables.state_dicts import CONTEXT, LOADED_ALONE, LOADED_HINT, READ_ALONE, READ_HINT, SET, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
 from .local import HINT as LOCAL_HINT
@@ -196,8 +196,8 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
         level, hint = Level.REVIEW, RANK_HINT
         message += f"; {RANK_FILES}"
     if written.is_on_one_rank:
-        level, hint = Level.MANUAL, "read it on every rank, and let one of them save it"
-        message += "; one rank alone reads there, and waits for the others, as under FSDP1"
+        level, hint = Level.MANUAL, READ_HINT
+        message += f"; {READ_ALONE}"
     elif written.loads_on_one_rank:
         level, hint = Level.MANUAL, LOADED_HINT
         message += f"; {LOADED_ALONE}"

@@ -17,7 +17,7 @@ from codemods.reading.enclosing import enclosing
 from codemods.reading.forwards import holds_copies
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
 from codemods.reading.model_parts import model_around, unwrapped
-from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.own_keys import adds_keys
 from codemods.reading.plain_objects import may_be_plain
@@ -103,7 +103,7 @@ def _rewrite_method(
         written.reads_part = True
     if method == "state_dict" and not own_arguments(node, ctx):
         is_dcps = is_saved_by_dcp(node, ctx) or (chosen.is_full and is_for_dcp_alone(node, ctx))
-        written.is_on_one_rank |= chosen.is_full and not is_dcps and is_on_one_rank(node, ctx)
+        written.is_on_one_rank |= chosen.is_full and not is_dcps and is_reached_by_one_rank(node, ctx)
         options = "" if is_dcps else reading_options(node, chosen, ctx)
         by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
         if by_method and not options and options is not None:
