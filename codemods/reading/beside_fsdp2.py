@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, Reference
-from codemods.reading.enclosing import bound_once
-from codemods.reading.shapes import class_test
+from codemods.reading.enclosing import bound_once, upward
+from codemods.reading.shapes import class_test, is_call_to
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .asked_classes import without_class
@@ -37,6 +37,27 @@ def without_own_branch(node: Reference, ctx: Context) -> Edit | None:
     asked = ctx.code(call.args[0].value)
     others = (_asked_whole(each, ctx) for each in chain(branch, ctx) if each is not branch)
     return _branch(branch, ctx) if asked in others else None
+
+
+def without_wrappers_branch(inner: cst.Attribute, ctx: Context) -> Edit | None:
+    """Takes away `elif hasattr(m, "_fsdp_wrapped_module"):` around `m._fsdp_wrapped_module`, which is never met now."""
+    for below, branch in upward(ctx, inner):
+        if isinstance(branch, cst.FunctionDef):
+            break
+        if isinstance(branch, cst.If) and branch.body is below and _asks_for(branch.test, inner, ctx):
+            is_first = not isinstance(ctx.parent(branch), cst.If)
+            if is_first and branch.orelse is None:
+                return removal(ctx, branch)
+            return None if is_first and isinstance(branch.orelse, cst.Else) else _branch(branch, ctx)
+    return None
+
+
+def _asks_for(test: cst.BaseExpression, inner: cst.Attribute, ctx: Context) -> bool:
+    if not is_call_to(test, "hasattr") or len(test.args) != 2:
+        return False
+    model, name = (argument.value for argument in test.args)
+    is_name = isinstance(name, cst.SimpleString) and name.evaluated_value == inner.attr.value
+    return is_name and ctx.code(model) == ctx.code(inner.value)
 
 
 def answered(node: Reference, ctx: Context) -> Edit | None:

@@ -596,3 +596,60 @@ def test_a_wrapper_of_ones_own_keeps_its_attribute() -> None:
 def test_what_an_assertion_says_of_a_model(said: str, after: str) -> None:
     text = HEAD + f"    block = net.blocks[0]\n    assert {said}\n    return block.module, model\n"
     assert rewrite(text).text.endswith(f"    return {after}, model\n")
+
+
+BRANCHES = {
+    "the last of several": (
+        """
+        def strip(m):
+            if hasattr(m, "_orig_mod"):
+                return strip(m._orig_mod)
+            elif hasattr(m, "_fsdp_wrapped_module"):
+                return strip(m._fsdp_wrapped_module)
+            else:
+                return m
+        """,
+        """
+        def strip(m):
+            if hasattr(m, "_orig_mod"):
+                return strip(m._orig_mod)
+            else:
+                return m
+        """,
+    ),
+    "the first of several": (
+        """
+        def strip(m):
+            if hasattr(m, "_fsdp_wrapped_module"):
+                m = m._fsdp_wrapped_module
+            elif hasattr(m, "_orig_mod"):
+                m = m._orig_mod
+            return m
+        """,
+        """
+        def strip(m):
+            if hasattr(m, "_orig_mod"):
+                m = m._orig_mod
+            return m
+        """,
+    ),
+    "alone": (
+        """
+        def strip(m):
+            if hasattr(m, "_fsdp_wrapped_module"):
+                return strip(m._fsdp_wrapped_module)
+            return m
+        """,
+        """
+        def strip(m):
+            return m
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), BRANCHES.values(), ids=BRANCHES)
+def test_a_branch_for_what_only_a_wrapper_has_goes(before: str, after: str) -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    wrap = "\n\ndef main(net):\n    model = FSDP(net)\n    return strip(model)\n"
+    assert code(after) in rewrite(head + code(before) + wrap).text

@@ -49,6 +49,7 @@ import libcst as cst
 
 from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, replaced
 from codemods.plan import PlannedContext
+from codemods.reading.beside_fsdp2 import without_wrappers_branch
 from codemods.reading.ddp import is_ddps_alone, is_on_ddp_way
 from codemods.reading.enclosing import call_by, enclosing, is_self, upward
 from codemods.reading.engines import is_another_engines
@@ -78,6 +79,9 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
     if name not in {"module", "forward", "_fsdp_wrapped_module"} or not _is_of_wrapper(node, ctx):
         return None
     model, held = ctx.code(node.value), ctx.kinds(node.value)
+    branch = without_wrappers_branch(node, ctx) if name == "_fsdp_wrapped_module" else None
+    if branch is not None:
+        return Fix([branch], [finding(CODE, Level.REWRITTEN, ctx, node, f"no model has `{name}`: the branch goes")])
     given_up = choice_of_inner(node, ctx)
     if given_up is not None:
         choice, kept = given_up
