@@ -89,6 +89,7 @@ class Objects:
         self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
         self._unnamed: dict[tuple[Tree, int], list[tuple[AttributeStore, set[str] | None]]] = {}
         self._setting: dict[tuple[str, int, bool, tuple[Class, ...]], list[AttributeStore]] = {}
+        self._set_by_name: dict[tuple[object, ...], bool] = {}
         self._by_computed_name: dict[str, list[Tree]] = {}
         self._related: dict[tuple[Class, ...], frozenset[cst.ClassDef]] = {}
         self._methods: dict[cst.ClassDef, Mapping[str, cst.FunctionDef]] = {}
@@ -372,11 +373,14 @@ class Objects:
         """
         if not all(isinstance(source, Part) and self._is_constant(source) for source in sources):
             return False
+        seen = self.seen(tree, owner)
+        key = (self._values.level, seen.classes, seen.sites, seen.is_any)
+        return self._kept(self._set_by_name, key, lambda: self._is_any_set(seen))
+
+    def _is_any_set(self, seen: Seen) -> bool:
         trees = self._program.mentioning("setattr", "__setattr__")
-        computed = [store for where in trees for store in self._stores_of(where).get(None, ())]
-        seen = self.seen(tree, owner) if computed else None
-        mine = [store for store in computed if seen is not None and self._can_be_same(seen, self._owner(store))]
-        return not all(self._is_named(store) for store in mine)
+        computed = (store for where in trees for store in self._stores_of(where).get(None, ()))
+        return any(self._can_be_same(seen, self._owner(each)) and not self._is_named(each) for each in computed)
 
     def _is_constant(self, part: Part) -> bool:
         """`None`, `False`, `"full"`, `ShardingStrategy.FULL_SHARD`."""
