@@ -163,17 +163,17 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if found.method == "load_state_dict" and ctx.kinds(found.model) == {ModelKind.FSDP} and is_on_one_rank(call, ctx):
         asking = [replace(each, level=Level.MANUAL, hint=LOADED_HINT) for each in made.findings]
         made = replace(made, findings=[replace(each, message=f"{each.message}; {LOADED_ALONE}") for each in asking])
-    if (
-        found.method == "state_dict"
-        and made.edits
-        and not is_on_one_rank(call, ctx)
-        and is_reached_by_one_rank(call, ctx)
-    ):
-        made = replace(made, findings=[replace(each, level=Level.MANUAL, hint=READ_HINT) for each in made.findings])
-        made = replace(
-            made, findings=[replace(each, message=f"{each.message}; {READ_ALONE}") for each in made.findings]
-        )
+    if found.method == "state_dict" and made.edits and _is_read_alone(call, ctx):
+        told = [
+            replace(f, level=Level.MANUAL, message=f"{f.message}; {READ_ALONE}", hint=READ_HINT) for f in made.findings
+        ]
+        made = replace(made, findings=told)
     return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
+
+
+def _is_read_alone(call: cst.Call, ctx: Context) -> bool:
+    """Whether one rank alone calls the method around; what stands under such a test itself is told of elsewhere."""
+    return not is_on_one_rank(call, ctx) and is_reached_by_one_rank(call, ctx)
 
 
 def _is_loaded_before_wrapping(found: StateCall, ctx: PlannedContext) -> bool:
