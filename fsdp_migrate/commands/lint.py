@@ -19,8 +19,9 @@ from .common import STDIN, answer_nothing, has_work, read
 def run(paths: Sequence[Path], options: Config, stdin_name: Path | None = None) -> int:
     """Look, and report. The exit code."""
     if STDIN in paths or options.no_cache:
-        program = read(paths, options, stdin_name)
-        return _said(_look(program, options)) if has_work(program, options) else answer_nothing(program)
+        with recording():  # the file system is asked each question once
+            program = read(paths, options, stdin_name)
+            return _said(_look(program, options)) if has_work(program, options) else answer_nothing(program)
     found = discover(sorted({real(path) for path in paths}), options.exclude)
     return _look_once(paths, options, found)
 

@@ -134,14 +134,10 @@ def programs(graph: Mapping[Path, Sequence[Path]]) -> tuple[tuple[Path, ...], ..
 
 
 def resolve_module(importing: Path, module: str | None, level: int, roots: Sequence[Path]) -> Path | None:
-    """The project's file that `importing` gets for a module; None for a library, the standard library or nothing.
+    """The project's file that `importing`, a real path, gets for a module; None for a library or nothing.
 
     `roots` are searched in order for absolute imports (`roots_of` makes them). A namespace package has no file.
     """
-    return _resolve(real(importing), module, level, roots)
-
-
-def _resolve(importing: Path, module: str | None, level: int, roots: Sequence[Path]) -> Path | None:
     parts = module.split(".") if module else []
     if level:
         folder = importing.parent
@@ -179,12 +175,12 @@ def roots_of(entry: Path) -> tuple[Path, ...]:
 
 def project_root(entry: Path) -> Path:
     """The root of a file's repository; else the highest folder that looks like a project; else its package's."""
-    folder = real(entry).parent
+    folder, home = real(entry).parent, Path.home()
     marked = None
     for candidate in (folder, *folder.parents):
         if candidate.name in INSTALLED or any(probes.exists(candidate / name) for name in REPOSITORY):
             return candidate
-        if candidate == Path.home() or candidate.parent == candidate:
+        if candidate == home or candidate.parent == candidate:
             break
         if any(probes.exists(candidate / name) for name in ROOT_MARKERS):
             marked = candidate
@@ -233,7 +229,7 @@ def real(path: Path) -> Path:
 
 
 class _Search:
-    """`_resolve` with a memory, for the time that one graph takes: most files import the same things."""
+    """`resolve_module` with a memory, for the time that one graph takes: most files import the same things."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Path, tuple[Path, ...]], dict[tuple[str | None, int], Path | None]] = {}
@@ -244,7 +240,7 @@ class _Search:
         def find(module: str | None, level: int) -> Path | None:
             key = (module, level)
             if key not in known:
-                known[key] = _resolve(path, module, level, roots)
+                known[key] = resolve_module(path, module, level, roots)
             return known[key]
 
         return find
@@ -320,7 +316,10 @@ def _called(node: ast.Call) -> Iterable[Imported]:
 
 
 def resolver() -> Callable[[Path, str | None, int], Path | None]:
-    """Module names to files, looked up from the importing file's own folder up to the project's root."""
+    """Module names to files, looked up from the importing file's own folder up to the project's root.
+
+    The importing files are given as real paths.
+    """
     folders: dict[Path, tuple[Path, ...]] = {}
     found: dict[tuple[Path, str | None, int], Path | None] = {}
 
