@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import libcst as cst
@@ -19,7 +21,25 @@ _MADE = 3
 _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
 
-_Method = tuple[Context, cst.FunctionDef]
+
+@dataclass(frozen=True)
+class _Method:
+    """A method of a model's class; each layer of the class asks for the same of it."""
+
+    ctx: Context
+    node: cst.FunctionDef
+
+    @cached_property
+    def uses(self) -> Mapping[str, Sequence[cst.Attribute]]:
+        """Where it reads each attribute, by `self.head`."""
+        return attributes_by_place(self.ctx, self.node)
+
+    @cached_property
+    def given(self) -> set[str]:
+        return _given(self.node, self.ctx)
+
+    def uses_of(self, layer: str) -> Sequence[cst.Attribute]:
+        return self.uses.get(layer, ())
 
 
 def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -32,8 +52,11 @@ def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
 def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
     """Whether `forward` runs some of a list of layers, by what it is given."""
     layers, methods = _layers_and_methods(ctx, owner)
-    uses = [_uses_of(layer, *methods["forward"]) for layer in layers] if "forward" in methods else []
-    return any(found and all(_is_left_out(use, *methods["forward"]) for use in found) for found in uses)
+    forward = methods.get("forward")
+    if forward is None:
+        return False
+    uses = map(forward.uses_of, layers)
+    return any(found and all(_is_left_out(use, forward) for use in found) for found in uses)
 
 
 def _layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, _Method]]:
@@ -43,7 +66,7 @@ def _layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], d
     for where, each in with_bases(ctx, owner):
         for node in each.body.body:
             if isinstance(node, cst.FunctionDef):
-                methods.setdefault(node.name.value, (where, node))
+                methods.setdefault(node.name.value, _Method(where, node))
                 layers += layers_of(where, node) if node.name.value == "__init__" else ()
     methods.pop("__init__", None)
     return layers, methods
@@ -82,18 +105,24 @@ def _has_parameters(made: cst.BaseExpression, ctx: Context, depth: int = _MADE) 
     )
 
 
-def _uses_of(layer: str, ctx: Context, method: cst.FunctionDef) -> list[cst.Attribute]:
-    return [n for n in ctx.inside(method.body) if isinstance(n, cst.Attribute) and place(n) == layer]
+def attributes_by_place(ctx: Context, around: cst.CSTNode) -> Mapping[str, Sequence[cst.Attribute]]:
+    """The attributes that stand in some code, by what they read: `self.head`."""
+    found: dict[str, list[cst.Attribute]] = {}
+    for node in ctx.inside(around):
+        read = place(node) if isinstance(node, cst.Attribute) else None
+        if read is not None and isinstance(node, cst.Attribute):
+            found.setdefault(read, []).append(node)
+    return found
 
 
 def _is_found_by_name(layers: list[str], methods: dict[str, _Method]) -> bool:
     """`getattr(self, task)(x)`, where a layer is read in no other way."""
-    if all(any(_uses_of(layer, *method) for method in methods.values()) for layer in layers):
+    if all(any(method.uses_of(layer) for method in methods.values()) for layer in layers):
         return False
     return any(
-        is_call_to(node, "getattr") and len(node.args) == 2 and _depends(node.args[1], _given(method, where), where)
-        for where, method in methods.values()
-        for node in where.inside(method.body)
+        is_call_to(node, "getattr") and len(node.args) == 2 and _depends(node.args[1], method.given, method.ctx)
+        for method in methods.values()
+        for node in method.ctx.inside(method.node.body)
     )
 
 
@@ -101,11 +130,10 @@ def _is_reached_by_choice(layer: str, methods: dict[str, _Method]) -> bool:
     """Whether one method alone runs a layer, for some of what it is given, or another one calls that method so."""
     seen = {"forward"}
     while True:
-        found = {name: _uses_of(layer, *method) for name, method in methods.items()}
-        using = [name for name, uses in found.items() if uses]
+        using = [name for name, method in methods.items() if method.uses_of(layer)]
         if len(using) != 1:
             return False
-        if _is_chosen_in(*methods[using[0]], found[using[0]]):
+        if _is_chosen_in(methods[using[0]], layer):
             return True
         if using[0] in seen:
             return False
@@ -113,20 +141,22 @@ def _is_reached_by_choice(layer: str, methods: dict[str, _Method]) -> bool:
         layer = f"self.{using[0]}"
 
 
-def _is_chosen_in(ctx: Context, method: cst.FunctionDef, uses: list[cst.Attribute]) -> bool:
+def _is_chosen_in(method: _Method, layer: str) -> bool:
     """Whether a method runs a layer for some of what it is given."""
-    if _is_under_a_choice(uses, method, _given(method, ctx), ctx):
+    uses = method.uses_of(layer)
+    if _is_under_a_choice(uses, method.node, method.given, method.ctx):
         return True
-    return all(_is_left_out(use, ctx, method) for use in uses)
+    return all(_is_left_out(use, method) for use in uses)
 
 
-def _is_left_out(use: cst.CSTNode, ctx: Context, method: cst.FunctionDef) -> bool:
+def _is_left_out(use: cst.CSTNode, method: _Method) -> bool:
     """Whether a list of layers is read to run some of them."""
-    given, holder = _given(method, ctx), ctx.parent(use)
+    given, ctx = method.given, method.ctx
+    holder = ctx.parent(use)
     if isinstance(holder, (cst.DictElement, cst.Element)):  # `{"a": self.a, "b": self.b}[kind]`
         display = ctx.parent(holder)
         return display is not None and _is_picked(ctx.parent(display), given, ctx)
-    return _is_picked(holder, given, ctx) or _is_skipped(use, method, given, ctx)
+    return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx)
 
 
 def _is_under_a_choice(
@@ -193,11 +223,12 @@ def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
     return any(isinstance(node, cst.Name) and node.value in given for part in use.slice for node in ctx.inside(part))
 
 
-def _is_skipped(use: cst.CSTNode, method: cst.FunctionDef, given: set[str], ctx: Context) -> bool:
+def _is_skipped(use: cst.CSTNode, method: _Method, ctx: Context) -> bool:
     """Whether a loop over a list of layers leaves some out: `if i == skipped: continue`, `for … if name in tasks`."""
+    given = method.given
     for inner, loop in pairwise((use, *ctx.ancestors(use))):
         if inner is getattr(loop, "iter", None):
-            given = _made_of(method, given, ctx)
+            given = _made_of(method.node, given, ctx)
         if isinstance(loop, cst.CompFor) and inner is loop.iter:
             return any(_depends(each.test, given, ctx) for each in loop.ifs)
         if isinstance(loop, cst.For) and inner is loop.iter:
@@ -205,7 +236,7 @@ def _is_skipped(use: cst.CSTNode, method: cst.FunctionDef, given: set[str], ctx:
             named = [node for node in ctx.inside(loop.body) if isinstance(node, cst.Name) and node.value in names]
             run = [node for node in named if isinstance(ctx.parent(node), (cst.Call, cst.Arg))]
             return bool(run) and (_is_under_a_choice(run, loop, given, ctx) or _is_left_early(loop, run, given, ctx))
-        if loop is method:
+        if loop is method.node:
             break
     return False
 

@@ -14,11 +14,10 @@ from codemods.api import Context
 from codemods.reading.class_layout import model_classes, sharded_classes
 from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.makeup import makeup, may_hold
-from codemods.reading.places import place
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.versions import exists
 
-from .chosen_layers import is_chosen_by_input, layers_of, picks_some
+from .chosen_layers import attributes_by_place, is_chosen_by_input, layers_of, picks_some
 from .draft import Draft, Note
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
@@ -93,9 +92,9 @@ def _cuts_off(ctx: Context, owner: cst.ClassDef) -> bool:
     methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
     if "forward" not in methods or "__init__" not in methods:
         return False
-    named = [node for node in ctx.inside(owner.body) if isinstance(node, cst.Attribute)]
+    named = attributes_by_place(ctx, owner.body)
     for layer in layers_of(ctx, methods["__init__"]):
-        held = [ctx.parent(node) for node in named if place(node) == layer]
+        held = [ctx.parent(node) for node in named.get(layer, ())]
         uses = [holder for holder in held if not isinstance(holder, cst.AssignTarget)]
         if uses and all(isinstance(use, cst.Call) and _is_cut_off(use, ctx) for use in uses):
             return True
