@@ -174,15 +174,18 @@ def roots_of(entry: Path) -> tuple[Path, ...]:
 
 
 def project_root(entry: Path) -> Path:
-    """The root of a file's repository; else the highest folder that looks like a project; else its package's."""
-    folder, home = real(entry).parent, Path.home()
+    """The root of a file's repository; else the highest folder that looks like a project; else its package's.
+
+    The current folder is one: `python -m`, and scripts that put it on their path, take modules from there.
+    """
+    folder, home, current = real(entry).parent, Path.home(), Path.cwd()
     marked = None
     for candidate in (folder, *folder.parents):
         if candidate.name in INSTALLED or any(probes.exists(candidate / name) for name in REPOSITORY):
             return candidate
         if candidate == home or candidate.parent == candidate:
             break
-        if any(probes.exists(candidate / name) for name in ROOT_MARKERS):
+        if candidate == current or any(probes.exists(candidate / name) for name in ROOT_MARKERS):
             marked = candidate
     if marked:
         return marked

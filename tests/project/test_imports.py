@@ -135,6 +135,14 @@ def test_a_readme_marks_the_root_of_a_tree_that_was_downloaded(tmp_path: Path) -
     assert program(tmp_path.resolve(), "pkg/train.py") == ["pkg/train.py", "pkg/utils.py"]
 
 
+def test_the_current_folder_is_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m lib.train` finds a namespace package of a tree without any mark."""
+    write(tmp_path, lib__train="from lib.net import Net", lib__net="")
+    assert program(tmp_path.resolve(), "lib/train.py") == ["lib/train.py"]
+    monkeypatch.chdir(tmp_path)
+    assert program(tmp_path.resolve(), "lib/train.py") == ["lib/train.py", "lib/net.py"]
+
+
 def test_src_layout(project: Path) -> None:
     write(project, train="import core.model", src__core__model="from core import data", src__core__data="")
     assert program(project) == ["train.py", "src/core/model.py", "src/core/data.py"]
