@@ -180,6 +180,36 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
     assert line in rewrite(text, Options(torch_version=(2, 13))).text
 
 
+SWITCHED = "if self.is_on:\n            x = self.image(x)"
+
+
+def test_layer_that_a_switch_of_the_model_leaves_out() -> None:
+    """`model.is_on = False` between two epochs; what nothing sets is chosen once, and says nothing."""
+    text = CHOOSING.format(layer="nn.Linear(4, 4)\n        self.is_on = True", use=SWITCHED)
+    assert rewrite(text).text.endswith("    return fully_shard(Net())\n")
+    switched = f"{text}\n\ndef later(model):\n    model.is_on = False\n"
+    assert "recurse=False" in rewrite(switched, Options(torch_version=(2, 13))).text
+    always = switched.replace("        return x", "        x = self.image(x)\n        return x")
+    assert "reduce_scatter" not in rewrite(always).text
+
+
+@pytest.mark.parametrize(
+    ("use", "is_cut"),
+    [
+        ("x = self.image(x)\n        x = x.detach()", True),
+        ("x = self.image(x)\n        if self.stop:\n            x = x.detach()", True),
+        ("y = self.image(x)\n        x = x + y.detach()", True),
+        ("y = self.image(x)\n        x = x + y + y.detach()", False),
+        ("y = self.image(x)\n        x = x + y", False),
+    ],
+)
+def test_layer_whose_gradient_is_cut_off_by_the_name_of_what_it_gives(use: str, is_cut: bool) -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use=use)
+    base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")
+    for each in (text, base):
+        assert ("recurse=False" in rewrite(each, Options(torch_version=(2, 13))).text) is is_cut
+
+
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
     text = CHOOSING.format(layer="nn.Linear(4, 4)", use="if image is None:\n            return self.image(x)")
     base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")

@@ -23,20 +23,45 @@ _Method = tuple[Context, cst.FunctionDef]
 
 
 def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
-    layers, methods = _layers_and_methods(ctx, owner)
+    layers, methods = layers_and_methods(ctx, owner)
     if "forward" not in methods:
         return False
-    return any(_is_reached_by_choice(layer, methods) for layer in layers) or _is_found_by_name(layers, methods)
+    if any(_is_reached_by_choice(layer, methods) for layer in layers) or _is_found_by_name(layers, methods):
+        return True
+    return any(_is_switched(layer, methods) for layer in layers)
+
+
+def _is_switched(layer: str, methods: dict[str, _Method]) -> bool:
+    """Whether one method alone runs a layer, under `if self.use_aux:`, which something sets when the model is made."""
+    using = [(method, uses) for method in methods.values() if (uses := _uses_of(layer, *method))]
+    if len(using) != 1:
+        return False
+    (ctx, method), uses = using[0]
+    choices = [node for node in ctx.inside(method.body) if isinstance(node, (cst.If, cst.IfExp))]
+    around = [each for each in choices if any(_stands_in(ctx, uses, part) for part in (each.body, each.orelse))]
+    flags = [node for each in around for node in (each.test, *ctx.inside(each.test)) if isinstance(node, cst.Attribute)]
+    return any(place(node) == f"self.{node.attr.value}" and is_set_later(ctx, node.attr.value) for node in flags)
+
+
+def is_set_later(ctx: Context, flag: str) -> bool:
+    """Whether an attribute is given a value that stands in the source, elsewhere than by `self.` in `__init__`."""
+    for where, attribute in ctx.attributes(flag):
+        statement = where.parent(where.parent(attribute) or attribute)
+        function = where.scope(attribute)
+        is_made = isinstance(function, cst.FunctionDef) and function.name.value == "__init__"
+        if isinstance(statement, cst.Assign) and statement.value is not attribute and not is_made:
+            return True
+    return False
 
 
 def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
     """Whether `forward` runs some of a list of layers, by what it is given."""
-    layers, methods = _layers_and_methods(ctx, owner)
+    layers, methods = layers_and_methods(ctx, owner)
     uses = [_uses_of(layer, *methods["forward"]) for layer in layers] if "forward" in methods else []
     return any(found and all(_is_left_out(use, *methods["forward"]) for use in found) for found in uses)
 
 
-def _layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, _Method]]:
+def layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, _Method]]:
     """What a class has of them, with what its bases have."""
     layers: list[str] = []
     methods: dict[str, _Method] = {}
@@ -44,12 +69,12 @@ def _layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], d
         for node in each.body.body:
             if isinstance(node, cst.FunctionDef):
                 methods.setdefault(node.name.value, (where, node))
-                layers += layers_of(where, node) if node.name.value == "__init__" else ()
+                layers += _layers_of(where, node) if node.name.value == "__init__" else ()
     methods.pop("__init__", None)
     return layers, methods
 
 
-def layers_of(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
+def _layers_of(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
     """`self.head` of `self.head = nn.Linear(2, 2)` and of `self.head = Head()`; not of what has no parameters."""
     for node in ctx.inside(init.body):
         if isinstance(node, cst.Assign):
@@ -147,7 +172,11 @@ def _is_only_under(
         asked, branches = choice.test, [choice.body, choice.orelse]
     if not _depends(asked, given, ctx):
         return False
-    return any(all(branch in {use, *ctx.ancestors(use)} for use in uses) for branch in branches)
+    return any(_stands_in(ctx, uses, branch) for branch in branches)
+
+
+def _stands_in(ctx: Context, uses: Sequence[cst.CSTNode], branch: cst.CSTNode | None) -> bool:
+    return all(branch in {use, *ctx.ancestors(use)} for use in uses)
 
 
 def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:

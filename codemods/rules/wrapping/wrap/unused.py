@@ -12,13 +12,14 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_layout import model_classes, sharded_classes
-from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.enclosing import enclosing, is_without_gradients
 from codemods.reading.makeup import makeup, may_hold
 from codemods.reading.places import place
+from codemods.reading.shapes import only_target
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.versions import exists
 
-from .chosen_layers import is_chosen_by_input, layers_of, picks_some
+from .chosen_layers import is_chosen_by_input, layers_and_methods, picks_some
 from .draft import Draft, Note
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
@@ -90,19 +91,33 @@ def _is_ddp_of(where: Context, ddp: cst.Call, ctx: Context, call: cst.Call) -> b
 
 def _cuts_off(ctx: Context, owner: cst.ClassDef) -> bool:
     """`self.embed(x).detach()`, and `self.embed(x)` under `torch.no_grad()`: a layer that trains nowhere else."""
-    methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
-    if "forward" not in methods or "__init__" not in methods:
+    layers, methods = layers_and_methods(ctx, owner)
+    if "forward" not in methods:
         return False
-    named = [node for node in ctx.inside(owner.body) if isinstance(node, cst.Attribute)]
-    for layer in layers_of(ctx, methods["__init__"]):
-        held = [ctx.parent(node) for node in named if place(node) == layer]
-        uses = [holder for holder in held if not isinstance(holder, cst.AssignTarget)]
-        if uses and all(isinstance(use, cst.Call) and _is_cut_off(use, ctx) for use in uses):
+    named = [(where, node) for where, each in methods.values() for node in where.inside(each.body)]
+    for layer in layers:
+        held = [(where, where.parent(node)) for where, node in named if place(node) == layer]
+        if held and all(isinstance(use, cst.Call) and _is_cut_off(use, where) for where, use in held):
             return True
     return False
 
 
 def _is_cut_off(call: cst.Call, ctx: Context) -> bool:
-    holder = ctx.parent(call)
-    is_detached = isinstance(holder, cst.Attribute) and holder.attr.value == "detach"
-    return is_detached or is_without_gradients(call, ctx)
+    return _is_detached(call, ctx) or is_without_gradients(call, ctx) or _is_cut_off_by_name(ctx.parent(call), ctx)
+
+
+def _is_detached(value: cst.CSTNode, ctx: Context) -> bool:
+    holder = ctx.parent(value)
+    return isinstance(holder, cst.Attribute) and holder.attr.value == "detach"
+
+
+def _is_cut_off_by_name(made: cst.CSTNode | None, ctx: Context) -> bool:
+    """`x = self.embed(x)` where all uses of that are `x.detach()`, or `x = x.detach()` follows under a condition."""
+    target = only_target(made) if isinstance(made, cst.Assign) else None
+    uses = ctx.uses(made) if made is not None and isinstance(target, cst.Name) else ()
+    detached = [use for use in uses if _is_detached(use, ctx)]
+    again = (enclosing(ctx, use, cst.Assign) for use in detached)
+    return bool(uses) and (
+        len(detached) == len(uses)
+        or any(each is not None and ctx.code(each.targets[0].target) == ctx.code(detached[0]) for each in again)
+    )
