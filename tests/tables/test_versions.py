@@ -210,6 +210,32 @@ def test_layer_whose_gradient_is_cut_off_by_the_name_of_what_it_gives(use: str, 
         assert ("recurse=False" in rewrite(each, Options(torch_version=(2, 13))).text) is is_cut
 
 
+OUTPUTS = {
+    "as nothing": ("return x, self.image(x)", "out, _ = model(x)", True),
+    "by a name that is not read": ("value = self.image(x)\n        return x, value", "out, value = model(x)", True),
+    "for the log": ("return x, self.image(x)", "out, value = model(x)\n    print(value.item())", True),
+    "not taken": ("return x, self.image(x)", "out = model(x)[0]", True),
+    "in some steps": (
+        "return {'out': x, 'value': self.image(x).squeeze(-1)}",
+        "both = model(x)\n    out = both['out']\n    if step > 2:\n        out = out + both['value']",
+        True,
+    ),
+    "in each step": ("return x, self.image(x)", "out, value = model(x)\n    out = out + value", False),
+    "in a dict": ("return {'out': x, 'value': self.image(x)}", "out = sum(model(x).values())", False),
+    "of a layer that gives the rest": ("x = self.image(x)\n        return x, self.text(x)", "out, _ = model(x)", False),
+    "that is evaluated": ("return x, self.image(x)", "with torch.no_grad():\n        out, _ = model(x)", False),
+}
+
+
+@pytest.mark.parametrize(("returned", "read", "is_left"), OUTPUTS.values(), ids=OUTPUTS)
+def test_output_that_does_not_enter_the_loss(returned: str, read: str, is_left: bool) -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use=returned)
+    lines = f"{read}\n    out.sum().backward()"
+    for around, body in (("", lines), ("    for step in range(9):\n    ", lines.replace("\n", "\n    "))):
+        whole = f"{text}\n\ndef train(x, step):\n    model = wrap()\n{around}    {body}\n"
+        assert ("recurse=False" in rewrite(whole, Options(torch_version=(2, 13))).text) is is_left
+
+
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
     text = CHOOSING.format(layer="nn.Linear(4, 4)", use="if image is None:\n            return self.image(x)")
     base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")

@@ -1,0 +1,115 @@
+"""Outputs of a model that do not enter its loss: the layers that give them get no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context, ModelKind
+from codemods.reading.class_layout import model_classes
+from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.places import place
+from codemods.reading.shapes import key_of
+
+from .chosen_layers import layers_and_methods
+
+_VALUES_ALONE = frozenset({"detach", "item", "tolist", "shape", "dtype", "device"})
+
+_Output = int | str
+"""The second of `return logits, value` is 1; `return {"value": value}` has 'value'."""
+
+
+def leaves_outputs(ctx: Context, call: cst.Call) -> bool:
+    """`logits, _ = model(x)`, where a layer of the model gives the second output and nothing else."""
+    outputs = {output for owner in model_classes(ctx, call) for output in _of_one_layer(*owner)}
+    return bool(outputs) and any(
+        _is_left(output, run, where) for where, run in _training_runs(ctx) for output in outputs
+    )
+
+
+def _of_one_layer(ctx: Context, owner: cst.ClassDef) -> Iterator[_Output]:
+    """The outputs of `forward` that come from a layer which is used for nothing else."""
+    layers, methods = layers_and_methods(ctx, owner)
+    if "forward" not in methods:
+        return
+    used = [place(node) for where, each in methods.values() for node in where.inside(each.body)]
+    alone = {layer for layer in layers if used.count(layer) == 1}
+    where, forward = methods["forward"]
+    for node in where.inside(forward.body):
+        if isinstance(node, cst.Return) and node.value is not None and where.scope(node) is forward:
+            yield from (output for output, value in _parts(node.value) if _layer(value, where) in alone)
+
+
+def _parts(returned: cst.BaseExpression) -> Iterator[tuple[_Output, cst.BaseExpression]]:
+    if isinstance(returned, cst.Tuple):
+        yield from enumerate(element.value for element in returned.elements)
+    elif isinstance(returned, cst.Dict):
+        for element in returned.elements:
+            if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
+                yield str(element.key.evaluated_value), element.value
+
+
+def _layer(value: cst.BaseExpression, ctx: Context) -> str | None:
+    """`self.value` of `self.value(x).squeeze(-1)`, also by a name that has no other use."""
+    if isinstance(value, cst.Name):
+        bound = ctx.bound(value) or ()
+        statement = ctx.parent(bound[0][1]) if len(bound) == 1 else None
+        is_only_use = isinstance(statement, cst.Assign) and _reads(statement, ctx) == [value]
+        return _layer(bound[0][1], ctx) if is_only_use and not isinstance(bound[0][1], cst.Name) else None
+    while (
+        isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and isinstance(value.func.value, cst.Call)
+    ):
+        value = value.func.value
+    return place(value.func) if isinstance(value, cst.Call) else None
+
+
+def _training_runs(ctx: Context) -> Iterator[tuple[Context, cst.Call]]:
+    for where in ctx.files("backward"):
+        for call in where.nodes(cst.Call):
+            if ModelKind.FSDP in where.kinds(call.func) and not is_without_gradients(call, where):
+                yield where, call
+
+
+def _is_left(output: _Output, run: cst.Call, ctx: Context) -> bool:
+    """Whether what a run gives is read without this output, or with it under a condition."""
+    holder = ctx.parent(run)
+    if isinstance(holder, cst.Subscript):
+        return _taken(holder) not in {None, output}
+    if not isinstance(holder, cst.Assign) or len(holder.targets) != 1:
+        return False
+    target, uses = holder.targets[0].target, _reads(holder, ctx)
+    if isinstance(target, cst.Tuple) and isinstance(output, int) and output < len(target.elements):
+        name = place(target.elements[output].value)
+        return name is not None and not _is_trained([use for use in uses if use.value == name], run, ctx)
+    if not isinstance(target, cst.Name) or not uses:
+        return False
+    read = [ctx.parent(use) for use in uses]
+    taken = [(each, _taken(each)) for each in read if isinstance(each, cst.Subscript)]
+    is_seen = len(taken) == len(read) and all(part is not None for _, part in taken)
+    return is_seen and not _is_trained([each for each, part in taken if part == output], run, ctx)
+
+
+def _reads(statement: cst.Assign, ctx: Context) -> list[cst.Name]:
+    """The uses of what a statement binds; in a loop, its own targets are among them."""
+    return [use for use in ctx.uses(statement) if statement.targets[0] not in ctx.ancestors(use)]
+
+
+def _taken(part: cst.Subscript) -> _Output | None:
+    key = key_of(part)
+    index = part.slice[0].slice if len(part.slice) == 1 else None
+    if key is None and isinstance(index, cst.Index) and isinstance(index.value, cst.Integer):
+        return index.value.evaluated_value
+    return key
+
+
+def _is_trained(uses: list[cst.Name] | list[cst.Subscript], run: cst.Call, ctx: Context) -> bool:
+    """Whether one of the uses of an output is of its gradient, and in each step."""
+    around = set(ctx.ancestors(run))
+    for use in uses:
+        holder = ctx.parent(use)
+        asks_alone = isinstance(holder, cst.Attribute) and holder.attr.value in _VALUES_ALONE
+        is_chosen = any(isinstance(outer, (cst.If, cst.IfExp)) and outer not in around for outer in ctx.ancestors(use))
+        if not asks_alone and not is_chosen:
+            return True
+    return False
