@@ -59,7 +59,8 @@ def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapR
             found.append(PrewrapReference(other, True))
     whole = [model, *(name for name, is_all in parts.items() if is_all)]
     for over in _named_walks(ctx, site):
-        owner = base(walked(ctx, over) or over)
+        walk = walked(ctx, over)
+        owner = base(walk) if walk is not None else None
         if owner is not None and any(same(owner, name) for name in whole):
             found += _reader(ctx, over)
     return tuple(dict.fromkeys(found))
