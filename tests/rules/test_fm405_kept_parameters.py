@@ -65,6 +65,14 @@ KEPT = {
         "kept = []\nfor m in net.modules():\n    for p in m._parameters.values():\n        kept.append(p)",
         GIVEN,
     ),
+    "in optimizers, one of each part": (
+        "kept = {n: torch.optim.SGD(m.parameters()) for n, m in net.named_children()}",
+        "\nfor optimizer in kept.values():\n    optimizer.step()\n",
+    ),
+    "in optimizers, one by one": (
+        "kept = []\nfor m in net.children():\n    kept.append(torch.optim.SGD(m.parameters()))",
+        "\nfor optimizer in kept:\n    optimizer.step()\n",
+    ),
     "by a method of the model": ("kept = net.groups()", GIVEN),
     "by a method of the model, in two lists": ("kept, others = net.split()", GIVEN),
 }

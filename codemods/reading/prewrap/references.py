@@ -7,7 +7,7 @@ torch 2.13).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -17,6 +17,7 @@ from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer
+from codemods.reading.parameter_lists import heads
 from codemods.reading.places import base, bound, item, meets, place, reads, same, writes
 from codemods.reading.prewrap.inside import other_names, parameters_above
 from codemods.reading.shapes import called_on, is_attribute
@@ -58,12 +59,29 @@ def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapR
         if is_one_of_several and _is_of_one_of_several(ctx, other) and is_optimizer(ctx, other):
             found.append(PrewrapReference(other, True))
     whole = [model, *(name for name, is_all in parts.items() if is_all)]
+    found += [
+        PrewrapReference(other, True) for other in calls_above(ctx, site, model) if _is_of_parts(ctx, other, whole)
+    ]
     for over in _named_walks(ctx, site):
         walk = walked(ctx, over)
         owner = base(walk) if walk is not None else None
         if owner is not None and any(same(owner, name) for name in whole):
             found += _reader(ctx, over)
     return tuple(dict.fromkeys(found))
+
+
+def _is_of_parts(ctx: Context, optimizer: cst.Call, models: Collection[str]) -> bool:
+    """`SGD(m.parameters())` in a loop over `net.named_children()`."""
+    if not is_optimizer(ctx, optimizer):
+        return False
+    owners = [model for node in ctx.inside(optimizer) if (model := called_on(node, *READERS)) is not None]
+    loops = [node for node in ctx.ancestors(optimizer) if isinstance(node, (cst.For, cst.BaseComp))]
+    walks = [(head, walk) for loop in loops for head in heads(loop) if (walk := walked(ctx, head.iter)) is not None]
+    return any(
+        base(owner) in set(bound(head.target)) and any(same(base(walk) or "", name) for name in models)
+        for head, walk in walks
+        for owner in owners
+    )
 
 
 def _named_walks(ctx: Context, site: cst.Call) -> Iterator[cst.Name]:
