@@ -220,6 +220,17 @@ OUTPUTS = {
         "both = model(x)\n    out = both['out']\n    if step > 2:\n        out = out + both['value']",
         True,
     ),
+    "of an object": ("return Out(out=x, value=self.image(x))", "both = model(x)\n    out = both.out", True),
+    "by names that are chosen": (
+        "both = {'out': x, 'value': torch.mean(self.image(x))}\n        return both",
+        "both = model(x)\n    out = sum(both[name] for name in names)",
+        True,
+    ),
+    "by all names": (
+        "return {'out': x, 'value': self.image(x)}",
+        "both = model(x)\n    out = sum(both[name] for name in both)",
+        False,
+    ),
     "in each step": ("return x, self.image(x)", "out, value = model(x)\n    out = out + value", False),
     "in a dict": ("return {'out': x, 'value': self.image(x)}", "out = sum(model(x).values())", False),
     "of a layer that gives the rest": ("x = self.image(x)\n        return x, self.text(x)", "out, _ = model(x)", False),

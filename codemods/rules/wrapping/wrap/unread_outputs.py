@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.class_layout import model_classes
 from codemods.reading.enclosing import is_without_gradients
-from codemods.reading.places import place
+from codemods.reading.parameter_lists import heads
+from codemods.reading.places import bound, place
 from codemods.reading.shapes import key_of
+from codemods.reading.words import last_name
 
 from .chosen_layers import layers_and_methods
 
 _VALUES_ALONE = frozenset({"detach", "item", "tolist", "shape", "dtype", "device"})
 
 _Output = int | str
-"""The second of `return logits, value` is 1; `return {"value": value}` has 'value'."""
+"""The second of `return logits, value` is 1; `return {"value": value}` and `return Out(value=value)` have 'value'."""
 
 
 def leaves_outputs(ctx: Context, call: cst.Call) -> bool:
@@ -38,7 +40,14 @@ def _of_one_layer(ctx: Context, owner: cst.ClassDef) -> Iterator[_Output]:
     where, forward = methods["forward"]
     for node in where.inside(forward.body):
         if isinstance(node, cst.Return) and node.value is not None and where.scope(node) is forward:
-            yield from (output for output, value in _parts(node.value) if _layer(value, where) in alone)
+            parts = _parts(_made(node.value, where))
+            yield from (output for output, value in parts if not alone.isdisjoint(_layers(value, where)))
+
+
+def _made(returned: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
+    """The dict of `losses = {…}` behind `return losses`."""
+    bound = (ctx.bound(returned) or ()) if isinstance(returned, cst.Name) else ()
+    return bound[0][1] if len(bound) == 1 else returned
 
 
 def _parts(returned: cst.BaseExpression) -> Iterator[tuple[_Output, cst.BaseExpression]]:
@@ -48,20 +57,20 @@ def _parts(returned: cst.BaseExpression) -> Iterator[tuple[_Output, cst.BaseExpr
         for element in returned.elements:
             if isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
                 yield str(element.key.evaluated_value), element.value
+    elif isinstance(returned, cst.Call) and last_name(returned.func)[:1].isupper():
+        for argument in returned.args:
+            if argument.keyword is not None:
+                yield argument.keyword.value, argument.value
 
 
-def _layer(value: cst.BaseExpression, ctx: Context) -> str | None:
+def _layers(value: cst.BaseExpression, ctx: Context) -> Iterator[str | None]:
     """`self.value` of `self.value(x).squeeze(-1)`, also by a name that has no other use."""
     if isinstance(value, cst.Name):
         bound = ctx.bound(value) or ()
         statement = ctx.parent(bound[0][1]) if len(bound) == 1 else None
         is_only_use = isinstance(statement, cst.Assign) and _reads(statement, ctx) == [value]
-        return _layer(bound[0][1], ctx) if is_only_use and not isinstance(bound[0][1], cst.Name) else None
-    while (
-        isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and isinstance(value.func.value, cst.Call)
-    ):
-        value = value.func.value
-    return place(value.func) if isinstance(value, cst.Call) else None
+        value = bound[0][1] if is_only_use else value
+    yield from (place(node) for node in ctx.inside(value) if isinstance(node, cst.Attribute))
 
 
 def _training_runs(ctx: Context) -> Iterator[tuple[Context, cst.Call]]:
@@ -74,8 +83,8 @@ def _training_runs(ctx: Context) -> Iterator[tuple[Context, cst.Call]]:
 def _is_left(output: _Output, run: cst.Call, ctx: Context) -> bool:
     """Whether what a run gives is read without this output, or with it under a condition."""
     holder = ctx.parent(run)
-    if isinstance(holder, cst.Subscript):
-        return _taken(holder) not in {None, output}
+    if isinstance(holder, (cst.Subscript, cst.Attribute)):
+        return _taken(holder, ctx) not in {None, output}
     if not isinstance(holder, cst.Assign) or len(holder.targets) != 1:
         return False
     target, uses = holder.targets[0].target, _reads(holder, ctx)
@@ -85,7 +94,9 @@ def _is_left(output: _Output, run: cst.Call, ctx: Context) -> bool:
     if not isinstance(target, cst.Name) or not uses:
         return False
     read = [ctx.parent(use) for use in uses]
-    taken = [(each, _taken(each)) for each in read if isinstance(each, cst.Subscript)]
+    taken = [(each, _taken(each, ctx)) for each in read if isinstance(each, (cst.Subscript, cst.Attribute))]
+    if any(_is_chosen_by_name(each, target, ctx) for each, _ in taken):
+        return True
     is_seen = len(taken) == len(read) and all(part is not None for _, part in taken)
     return is_seen and not _is_trained([each for each, part in taken if part == output], run, ctx)
 
@@ -95,7 +106,23 @@ def _reads(statement: cst.Assign, ctx: Context) -> list[cst.Name]:
     return [use for use in ctx.uses(statement) if statement.targets[0] not in ctx.ancestors(use)]
 
 
-def _taken(part: cst.Subscript) -> _Output | None:
+def _is_chosen_by_name(part: cst.Subscript | cst.Attribute, taken: cst.Name, ctx: Context) -> bool:
+    """`losses[name] for name in names`, where `names` are not all that there are."""
+    index = part.slice[0].slice if isinstance(part, cst.Subscript) and len(part.slice) == 1 else None
+    name = index.value if isinstance(index, cst.Index) else None
+    loops = [node for node in ctx.ancestors(part) if isinstance(node, (cst.For, cst.BaseComp))]
+    overs = [
+        head.iter
+        for loop in loops
+        for head in heads(loop)
+        if isinstance(name, cst.Name) and name.value in set(bound(head.target))
+    ]
+    return any(place(over) not in {None, taken.value} for over in overs)
+
+
+def _taken(part: cst.Subscript | cst.Attribute, ctx: Context) -> _Output | None:
+    if isinstance(part, cst.Attribute):
+        return None if isinstance(ctx.parent(part), cst.Call) else part.attr.value
     key = key_of(part)
     index = part.slice[0].slice if len(part.slice) == 1 else None
     if key is None and isinstance(index, cst.Index) and isinstance(index.value, cst.Integer):
@@ -103,7 +130,7 @@ def _taken(part: cst.Subscript) -> _Output | None:
     return key
 
 
-def _is_trained(uses: list[cst.Name] | list[cst.Subscript], run: cst.Call, ctx: Context) -> bool:
+def _is_trained(uses: Sequence[cst.CSTNode], run: cst.Call, ctx: Context) -> bool:
     """Whether one of the uses of an output is of its gradient, and in each step."""
     around = set(ctx.ancestors(run))
     for use in uses:
