@@ -189,6 +189,13 @@ def test_layer_that_a_switch_of_the_model_leaves_out() -> None:
     assert rewrite(text).text.endswith("    return fully_shard(Net())\n")
     switched = f"{text}\n\ndef later(model):\n    model.is_on = False\n"
     assert "recurse=False" in rewrite(switched, Options(torch_version=(2, 13))).text
+    deep = CHOOSING.format(
+        layer="nn.ModuleList([nn.Linear(4, 4)])\n        self.depth = 1",
+        use="for layer in self.image[: self.depth]:\n            x = layer(x)",
+    )
+    assert "reduce_scatter" not in rewrite(deep).text
+    deeper = f"{deep}\n\ndef later(model):\n    model.depth = 2\n"
+    assert "recurse=False" in rewrite(deeper, Options(torch_version=(2, 13))).text
     always = switched.replace("        return x", "        x = self.image(x)\n        return x")
     assert "reduce_scatter" not in rewrite(always).text
 

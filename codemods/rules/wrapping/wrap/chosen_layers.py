@@ -32,14 +32,19 @@ def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
 
 
 def _is_switched(layer: str, methods: dict[str, _Method]) -> bool:
-    """Whether one method alone runs a layer, under `if self.use_aux:`, which something sets when the model is made."""
+    """Whether one method alone runs a layer, under `if self.use_aux:` or as one of `self.layers[: self.active]`, which
+    something sets when the model is made.
+    """
     using = [(method, uses) for method in methods.values() if (uses := _uses_of(layer, *method))]
     if len(using) != 1:
         return False
     (ctx, method), uses = using[0]
     choices = [node for node in ctx.inside(method.body) if isinstance(node, (cst.If, cst.IfExp))]
     around = [each for each in choices if any(_stands_in(ctx, uses, part) for part in (each.body, each.orelse))]
-    flags = [node for each in around for node in (each.test, *ctx.inside(each.test)) if isinstance(node, cst.Attribute)]
+    asked: list[cst.CSTNode] = [each.test for each in around]
+    taken = [holder for use in uses if isinstance(holder := ctx.parent(use), cst.Subscript)]
+    asked += [part for each in taken if len(taken) == len(uses) for part in each.slice]
+    flags = [node for each in asked for node in (each, *ctx.inside(each)) if isinstance(node, cst.Attribute)]
     return any(place(node) == f"self.{node.attr.value}" and is_set_later(ctx, node.attr.value) for node in flags)
 
 
