@@ -254,6 +254,18 @@ def test_output_that_does_not_enter_the_loss(returned: str, read: str, is_left: 
         assert ("recurse=False" in rewrite(whole, Options(torch_version=(2, 13))).text) is is_left
 
 
+@pytest.mark.parametrize(
+    ("added", "is_left"),
+    [("if step > 2:\n        loss = loss + model.aux", True), ("loss = loss + model.aux", False), ("pass", False)],
+)
+def test_loss_that_forward_keeps_for_some_steps(added: str, is_left: bool) -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use="self.aux = self.image(x).mean()")
+    text += (
+        f"\n\ndef train(x, step):\n    model = wrap()\n    loss = model(x).sum()\n    {added}\n    loss.backward()\n"
+    )
+    assert ("recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text) is is_left
+
+
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
     text = CHOOSING.format(layer="nn.Linear(4, 4)", use="if image is None:\n            return self.image(x)")
     base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 import libcst as cst
 
@@ -11,7 +12,7 @@ from codemods.reading.class_layout import model_classes
 from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound, place
-from codemods.reading.shapes import key_of
+from codemods.reading.shapes import key_of, only_target
 from codemods.reading.words import last_name
 
 from .chosen_layers import layers_and_methods
@@ -24,20 +25,50 @@ _Output = int | str
 
 def leaves_outputs(ctx: Context, call: cst.Call) -> bool:
     """`logits, _ = model(x)`, where a layer of the model gives the second output and nothing else."""
-    outputs = {output for owner in model_classes(ctx, call) for output in _of_one_layer(*owner)}
-    return bool(outputs) and any(
-        _is_left(output, run, where) for where, run in _training_runs(ctx) for output in outputs
-    )
+    owners = list(model_classes(ctx, call))
+    outputs = {output for owner in owners for output in _of_one_layer(*owner)}
+    if outputs and any(_is_left(output, run, where) for where, run in _training_runs(ctx) for output in outputs):
+        return True
+    return any(_keeps_for_some(*owner) for owner in owners)
+
+
+def _keeps_for_some(ctx: Context, owner: cst.ClassDef) -> bool:
+    """`self.aux_loss = self.probe(x).mean()` in `forward`, which the program reads in some steps alone."""
+    alone, forward = _used_once(ctx, owner)
+    if forward is None:
+        return False
+    where, method = forward
+    for node in where.inside(method.body):
+        target = only_target(node) if isinstance(node, cst.Assign) else None
+        is_kept = isinstance(target, cst.Attribute) and place(target) == f"self.{target.attr.value}"
+        if isinstance(node, cst.Assign) and is_kept and not alone.isdisjoint(_layers(node.value, where)):
+            name = cst.ensure_type(target, cst.Attribute).attr.value
+            reads = [
+                (at, each) for at, each in ctx.attributes(name) if not isinstance(at.parent(each), cst.AssignTarget)
+            ]
+            if reads and all(_is_chosen(each, at) for at, each in reads):
+                return True
+    return False
+
+
+def _is_chosen(read: cst.Attribute, ctx: Context) -> bool:
+    outer = takewhile(lambda node: not isinstance(node, cst.FunctionDef), ctx.ancestors(read))
+    return any(isinstance(node, (cst.If, cst.IfExp)) for node in outer)
+
+
+def _used_once(ctx: Context, owner: cst.ClassDef) -> tuple[set[str], tuple[Context, cst.FunctionDef] | None]:
+    """The layers that a class uses in one place, and its `forward`."""
+    layers, methods = layers_and_methods(ctx, owner)
+    used = [place(node) for where, each in methods.values() for node in where.inside(each.body)]
+    return {layer for layer in layers if used.count(layer) == 1}, methods.get("forward")
 
 
 def _of_one_layer(ctx: Context, owner: cst.ClassDef) -> Iterator[_Output]:
     """The outputs of `forward` that come from a layer which is used for nothing else."""
-    layers, methods = layers_and_methods(ctx, owner)
-    if "forward" not in methods:
+    alone, found = _used_once(ctx, owner)
+    if found is None:
         return
-    used = [place(node) for where, each in methods.values() for node in where.inside(each.body)]
-    alone = {layer for layer in layers if used.count(layer) == 1}
-    where, forward = methods["forward"]
+    where, forward = found
     for node in where.inside(forward.body):
         if isinstance(node, cst.Return) and node.value is not None and where.scope(node) is forward:
             parts = _parts(_made(node.value, where))
