@@ -189,6 +189,10 @@ def test_layer_that_a_switch_of_the_model_leaves_out() -> None:
     assert rewrite(text).text.endswith("    return fully_shard(Net())\n")
     switched = f"{text}\n\ndef later(model):\n    model.is_on = False\n"
     assert "recurse=False" in rewrite(switched, Options(torch_version=(2, 13))).text
+    for other in ("args.is_on = False", "model.is_off = False"):  # of something else
+        assert "reduce_scatter" not in rewrite(switched.replace("model.is_on = False", other)).text
+    own = switched.replace("def later(model):\n    model", "class Net2:\n    def later(self):\n        self")
+    assert "reduce_scatter" not in rewrite(own).text
     deep = CHOOSING.format(
         layer="nn.ModuleList([nn.Linear(4, 4)])\n        self.depth = 1",
         use="for layer in self.image[: self.depth]:\n            x = layer(x)",

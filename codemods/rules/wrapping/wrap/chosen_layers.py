@@ -9,14 +9,16 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_layout import with_bases
+from codemods.reading.enclosing import enclosing
 from codemods.reading.places import base, bound, place
 from codemods.reading.shapes import called_on, is_call_to
-from codemods.reading.words import last_name
+from codemods.reading.words import is_name, last_name, words
 from codemods.tables.layers import BARE
 
 _MADE = 3
 """How many classes and functions, each called by the one before, are read for a layer."""
 _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
+_SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts", "options", "settings"})
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
 
 _Method = tuple[Context, cst.FunctionDef]
@@ -45,16 +47,20 @@ def _is_switched(layer: str, methods: dict[str, _Method]) -> bool:
     taken = [holder for use in uses if isinstance(holder := ctx.parent(use), cst.Subscript)]
     asked += [part for each in taken if len(taken) == len(uses) for part in each.slice]
     flags = [node for each in asked for node in (each, *ctx.inside(each)) if isinstance(node, cst.Attribute)]
-    return any(place(node) == f"self.{node.attr.value}" and is_set_later(ctx, node.attr.value) for node in flags)
+    return any(
+        place(node) == f"self.{node.attr.value}" and _is_set_later(ctx, method, node.attr.value) for node in flags
+    )
 
 
-def is_set_later(ctx: Context, flag: str) -> bool:
-    """Whether an attribute is given a value that stands in the source, elsewhere than by `self.` in `__init__`."""
-    for where, attribute in ctx.attributes(flag):
-        statement = where.parent(where.parent(attribute) or attribute)
+def _is_set_later(ctx: Context, method: cst.FunctionDef, flag: str) -> bool:
+    """Whether a model's attribute is set outside of `__init__`; of a class of another name it is another one."""
+    owner = enclosing(ctx, method, cst.ClassDef)
+    for where, attribute in ctx.attributes(flag) if flag != "training" else ():
+        if not isinstance(where.parent(attribute), cst.AssignTarget) or words(last_name(attribute.value)) & _SETTINGS:
+            continue
         function = where.scope(attribute)
-        is_made = isinstance(function, cst.FunctionDef) and function.name.value == "__init__"
-        if isinstance(statement, cst.Assign) and statement.value is not attribute and not is_made:
+        is_own = not is_name(attribute.value, "self") or enclosing(where, attribute, cst.ClassDef) is owner
+        if is_own and not (isinstance(function, cst.FunctionDef) and function.name.value == "__init__"):
             return True
     return False
 
