@@ -33,7 +33,8 @@ def train(model, path):
 
 ## Fix safety
 
-Nothing is changed. A call that names a rank is left alone: there each rank writes a file of its own.
+Nothing is changed. A call that names a rank is left alone: there each rank writes a file of its own. So is one where
+the model holds its whole parameters (`full_params` of the support module).
 
 ## References
 
@@ -49,11 +50,14 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.places import place
 from codemods.reading.shardings import WORDS, sharded_above
+from codemods.reading.words import last_name
 
 CODE = "FM506"
 
 _MESSAGE = "each rank saves its own shards of the model to the same file"
 _HINT = "save with torch.distributed.checkpoint, or gather with get_model_state_dict and full_state_dict=True"
+
+_WHOLE = frozenset({"full_params", "summon_full_params"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -65,8 +69,15 @@ def find(ctx: Context) -> Iterator[Finding]:
             if isinstance(read, cst.Call) and isinstance(read.func, cst.Attribute) and not read.args:
                 model = place(read.func.value)
                 named = read.func.attr.value == "state_dict" and model is not None
-                if named and model is not None and sharded_above(ctx, read, model):
+                if named and model is not None and sharded_above(ctx, read, model) and not _is_whole(read, model, ctx):
                     yield finding(CODE, Level.MANUAL, ctx, read, _MESSAGE, _HINT)
+
+
+def _is_whole(read: cst.Call, model: str, ctx: Context) -> bool:
+    """Whether the model holds its whole parameters there: `with full_params(model):`, of the support module."""
+    entered = [item.item for n in ctx.ancestors(read) if isinstance(n, cst.With) for item in n.items]
+    calls = [each for each in entered if isinstance(each, cst.Call) and each.args]
+    return any(last_name(call.func) in _WHOLE and place(call.args[0].value) == model for call in calls)
 
 
 CHECK = Check(CODE, "naive-save-of-shards", __doc__, words=WORDS, find=find)

@@ -187,7 +187,25 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     if not isinstance(scope, cst.FunctionDef) or not _is_parameter(model, scope):
         return False
     passed = ctx.passed_to(call, model.value)
+    if _is_behind_yield(call, scope, ctx) and any(
+        _is_evaluated_within(at, given, where) for where, at, given in passed
+    ):
+        return True
     return not passed or not depth or any(may_be_left_whole(at, given, where, depth - 1) for where, at, given in passed)
+
+
+def _is_behind_yield(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> bool:
+    """Whether a context manager comes here when its block is left."""
+    yields = [node for node in ctx.inside(function.body) if isinstance(node, cst.Yield) and ctx.scope(node) is function]
+    return any(ctx.span(each)[1] <= ctx.span(call)[0] for each in yields)
+
+
+def _is_evaluated_within(entered: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a model is evaluated in the block of `with ema_weights(model):`, or what the block runs does that."""
+    blocks = [outer for outer in ctx.ancestors(entered) if isinstance(outer, cst.With)]
+    around = [block for block in blocks if any(item.item is entered for item in block.items)]
+    calls = [node for block in around for node in ctx.inside(block.body) if isinstance(node, cst.Call)]
+    return any(_evaluates(call, ctx.code(model), ctx) for call in calls)
 
 
 def _used_elsewhere(model: cst.Name, ctx: Context) -> Iterator[cst.Name]:

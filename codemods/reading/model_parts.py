@@ -36,6 +36,14 @@ def unwrapped(model: cst.BaseExpression) -> cst.BaseExpression:
     return model
 
 
+def compiled_from(model: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
+    """`model` of `compiled = torch.compile(model)`: the same module, by another name."""
+    made = (ctx.bound(model) or ()) if isinstance(model, cst.Name) else ()
+    call = made[0][1] if len(made) == 1 else None
+    is_compiled = isinstance(call, cst.Call) and bool(call.args) and ctx.dotted(call.func) == "torch.compile"
+    return call.args[0].value if isinstance(call, cst.Call) and is_compiled else model
+
+
 def model_around(part: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
     """The FSDP model whose part an expression is. None for a model itself, and for what is no module of it."""
     part = unwrapped(part)

@@ -14,7 +14,7 @@ from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import call_given, contains, enclosing, ifs_around, is_label
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.shapes import class_test, is_attribute
+from codemods.reading.shapes import called_on, class_test, is_attribute
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
 from codemods.tables.tensors import (
@@ -61,6 +61,8 @@ class Body:
     """Calls that copy a value into a parameter: the call, the parameter, the value."""
     changes: list[cst.Call] = field(default_factory=list)
     """Calls that change each element by itself: they stay, and change this rank's shard."""
+    loads: list[cst.Call] = field(default_factory=list)
+    """Calls that load a whole state dict into the model."""
     has_grads: bool = False
     """Whether gradients are whole, too."""
     is_offloaded: bool = False
@@ -103,10 +105,12 @@ def body_of(block: cst.With, ctx: Context) -> Body | None:
     inner = ctx.inside(block.body)
     mine = [node for node in inner if isinstance(node, (cst.Name, cst.Attribute)) and ctx.code(node) in names]
     mine = [node for node in mine if not _is_part_of_name(node, names, ctx)]
-    calls_seen = all(_is_harmless(node, ctx) for node in inner if isinstance(node, cst.Call))
+    inside = [node for node in inner if isinstance(node, cst.Call)]
+    found.loads = [call for call in inside if called_on(call, "load_state_dict") in mine]
+    calls_seen = all(call in found.loads or _is_harmless(call, ctx) for call in inside)
     if not mine or not calls_seen or not all(_is_followed(node, block, found, ctx) for node in mine):
         return None
-    is_written = bool(found.writes or found.changes)
+    is_written = bool(found.writes or found.changes or found.loads)
     return found if not is_written or all(_takes_writes(call, ctx) for call in calls) else None
 
 
@@ -289,6 +293,9 @@ def _is_followed(model: cst.CSTNode, block: cst.With, found: Body, ctx: Context)
     call = ctx.parent(holder)
     if not isinstance(call, cst.Call) or call.func is not holder:
         return _is_read_by_torch(holder, block, found, ctx)
+    if call in found.loads and not _is_chosen(call, block, ctx):
+        named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
+        return ModelKind.FSDP in ctx.kinds(holder.value) and named <= {"state_dict", "strict"}
     if call.args or _is_chosen(call, block, ctx):
         return False
     if holder.attr.value == "state_dict":

@@ -10,7 +10,7 @@ from codemods.api import Context
 from codemods.reading.asked_classes import asking_for, classes_of
 from codemods.reading.ddp import is_ddps_class
 from codemods.reading.enclosing import contains, enclosing, upward
-from codemods.reading.shapes import class_test
+from codemods.reading.shapes import class_test, is_call_to
 from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
 
@@ -49,6 +49,32 @@ def step_at(node: cst.Attribute, ctx: Context) -> Step | None:
     if not isinstance(choice, (cst.If, cst.IfExp)) or not contains(ctx, choice.body, node):
         return None
     return None if _asks_for_attribute(choice.test) else Step(choice, model, call, _asked(choice.test, model, ctx))
+
+
+def loop_inward(model: str, node: cst.CSTNode, ctx: Context) -> cst.While | None:
+    """The loop around that goes on with `m.module`, under whatever condition."""
+    loop = enclosing(ctx, node, cst.While, cst.FunctionDef, cst.Lambda)
+    steps = [n for n in ctx.inside(loop.body) if isinstance(n, cst.Assign)] if isinstance(loop, cst.While) else []
+    own = [each for each in steps if [ctx.code(target.target) for target in each.targets] == [model]]
+    inward = any(_is_inner(node, model, ctx) for each in own for node in ctx.inside(each))
+    return loop if isinstance(loop, cst.While) and inward else None
+
+
+def _is_inner(node: cst.CSTNode, model: str, ctx: Context) -> bool:
+    """`m.module`, `getattr(m, "module", None)`."""
+    if isinstance(node, cst.Attribute):
+        return node.attr.value in _INNER and ctx.code(node.value) == model
+    if not is_call_to(node, "getattr") or len(node.args) < 2 or ctx.code(node.args[0].value) != model:
+        return False
+    name = node.args[1].value
+    return isinstance(name, cst.SimpleString) and name.evaluated_value in _INNER
+
+
+def is_told_apart_in_loop(node: cst.Attribute, ctx: Context) -> bool:
+    """Whether such a loop asks for FSDP1's class, which goes from its tests: no FSDP2 model comes to `m.module`."""
+    loop = loop_inward(ctx.code(node.value), node, ctx)
+    named = ctx.inside(loop) if loop is not None and class_test(loop.test, ctx) is None else ()
+    return any(isinstance(each, (cst.Name, cst.Attribute)) and ctx.fsdp1(each) == WRAPPER for each in named)
 
 
 def recursion_under(test: cst.Call, ctx: Context) -> Step | None:

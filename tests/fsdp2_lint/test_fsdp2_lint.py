@@ -204,6 +204,12 @@ RIGHT = [
             return get_model_state_dict(model)
     """,
     """
+    def save(model, path):
+        fully_shard(model)
+        with full_params(model, writeback=False):
+            torch.save(model.state_dict(), path)
+    """,
+    """
     def save(model, plain, rank):
         fully_shard(model)
         torch.save(plain.state_dict(), "plain.pt")

@@ -49,6 +49,16 @@ def test_names_stay_as_they_were(compile_: str) -> None:
     assert {f.level for f in result.findings if f.rule != "FM100"} == {Level.REWRITTEN}
 
 
+@pytest.mark.parametrize("context", ["model", "compiled"])
+def test_context_of_either_name(context: str) -> None:
+    """The first rank alone had it, on the CPU; under the other name each rank gathered it on its device."""
+    config = "FullStateDictConfig(offload_to_cpu=True, rank0_only=True)"
+    text = f"    with FSDP.state_dict_type({context}, StateDictType.FULL_STATE_DICT, {config}):\n"
+    text += "        state = compiled.state_dict()\n    return state\n"
+    made = body(text, WRAP + "    compiled = torch.compile(model)\n")
+    assert "    state = full_state_dict(compiled, offload_to_cpu=True, rank0_only=True)\n" in made
+
+
 NO_MODULE = [
     pytest.param("    criterion = torch.compile(loss_of)\n", id="function"),
     pytest.param("    criterion = torch.compile(lambda output: output.sum())\n", id="lambda"),

@@ -682,6 +682,8 @@ def test_partial_that_is_given_more_where_it_is_called() -> None:
     text = rewrite(WITH_BLOCK + BEFORE + use + "other = wrapper(model.head)\n").text
     assert f"model = wrapper(net, {more})\n" in text
     assert "wrapper = partial(shard_model, use_orig_params=True)\n" in text
+    again = "wrapper = partial(FSDP, use_orig_params=True)\nshard = partial(wrapper, device_id=0)\nmodel = shard(net)\n"
+    assert "wrapper = partial(shard_model, use_orig_params=True)\n" in rewrite(WITH_BLOCK + BEFORE + again).text
     later = f"    wrapper = partial(FSDP)\n    Block = net.Block\n    return wrapper(net, {more})\n"
     assert "partial(shard_model" in rewrite(WITH_BLOCK + BEFORE + f"def use(net, Block):\n{later}").text
 

@@ -502,6 +502,35 @@ STEPS = [
     ),
     ("while isinstance(m, FSDP):\n        m = m.module", ""),
     (
+        "while hasattr(m, '_orig_mod') or isinstance(m, FSDP):\n"
+        "        m = m.module if isinstance(m, FSDP) else m._orig_mod",
+        "while hasattr(m, '_orig_mod'):\n        m = m._orig_mod",
+    ),
+    (
+        "while isinstance(m, (DDP, FSDP)) or hasattr(m, '_orig_mod'):\n"
+        "        m = getattr(m, 'module', None) or m._orig_mod",
+        "while isinstance(m, DDP) or hasattr(m, '_orig_mod'):\n        m = getattr(m, 'module', None) or m._orig_mod",
+    ),
+    (
+        "while True:\n"
+        "        if isinstance(m, FSDP):\n            m = m.module\n        elif hasattr(m, '_orig_mod'):\n"
+        "            m = m._orig_mod\n        else:\n            return m",
+        "while True:\n        if hasattr(m, '_orig_mod'):\n            m = m._orig_mod\n        else:\n"
+        "            return m",
+    ),
+    (
+        "while True:\n"
+        "        if hasattr(m, '_orig_mod'):\n            m = m._orig_mod\n        elif isinstance(m, FSDP):\n"
+        "            m = m.module\n        else:\n            return m",
+        "while True:\n        if hasattr(m, '_orig_mod'):\n            m = m._orig_mod\n        else:\n"
+        "            return m",
+    ),
+    (
+        "while True:\n"
+        "        if isinstance(m, (DDP, FSDP)):\n            m = m.module\n            continue\n        break",
+        "while True:\n        if isinstance(m, DDP):\n            m = m.module\n            continue\n        break",
+    ),
+    (
         "if isinstance(m, (DDP, FSDP)):\n        return strip(m.module)",
         "if isinstance(m, DDP):\n        return strip(m.module)",
     ),

@@ -461,6 +461,8 @@ DIRECT = [
     "groups = [{'params': list(part.parameters())} for part in model.children()]\n"
     "    for group in groups:\n        torch.nn.utils.clip_grad_norm_(group['params'], 1.0)",
     "clip = args.partial(torch.nn.utils.clip_grad_norm_, max_norm=1.0)\n    clip(model.parameters())",
+    'getattr(torch.nn.utils, f"clip_grad_{args.mode}_")(model.parameters(), 1.0)',
+    "clip = getattr(torch.nn.utils, args.clip)\n    norm = clip(list(model.parameters()), 1.0)",
 ]
 
 
@@ -468,6 +470,11 @@ DIRECT = [
 def test_clipping_by_a_local_norm_is_reported(statement: str) -> None:
     result = check_marked(HEAD + f"    {statement}\n", "FM206", Level.REVIEW, "global norm")
     assert result.text.endswith(f"    model = fully_shard(net)\n    {statement}\n")
+
+
+def test_clipping_by_value_that_is_looked_up() -> None:
+    clip = 'getattr(torch.nn.utils, "clip_grad_value_")(model.parameters(), 1.0)'
+    assert "FM206" not in {rule for rule, _, _ in rewrite(f"{HEAD}    {clip}\n").summary}
 
 
 @pytest.mark.parametrize(

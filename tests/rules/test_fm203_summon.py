@@ -189,7 +189,8 @@ KEPT = [
     pytest.param("for p in model.parameters():\n        x(p.norm())", id="unknown function"),
     pytest.param("y = [p.norm() for p in model.parameters()]\n    x.save()", id="unknown method"),
     pytest.param("y = [p.norm() for p in model.parameters()]\n    model(x)", id="forward"),
-    pytest.param("model.load_state_dict(x)", id="load"),
+    pytest.param("if x:\n        model.load_state_dict(x)", id="load on some ranks"),
+    pytest.param("model.load_state_dict(x, assign=True)", id="load that puts others in their place"),
     pytest.param("yield model.weight", id="what comes next"),
 ]
 
@@ -298,8 +299,18 @@ def test_around_nothing_it_goes() -> None:
     assert not result.support
 
 
-@pytest.mark.parametrize("load", ["model.load_state_dict(x)", "model.head.load_state_dict(x)"])
-def test_state_dict_that_is_loaded_inside(load: str) -> None:
+@pytest.mark.parametrize("model", ["model", "model.module"])
+def test_state_dict_that_is_loaded_inside(model: str) -> None:
+    text = f"    with FSDP.summon_full_params(model):\n        {model}.load_state_dict(x)\n"
+    result = rewrite(HEAD + text)
+    assert "summon_full_params" not in result.text
+    assert "    set_model_state_dict(\n        model, x, options=StateDictOptions(full_state_dict=True" in result.text
+    lost = rewrite(HEAD + text.replace("params(model)", "params(model, writeback=False)"))
+    assert "    with summon_full_params(model, writeback=False):\n" in lost.text
+
+
+def test_state_dict_of_a_part_that_is_loaded_inside() -> None:
+    load = "model.head.load_state_dict(x)"
     result = rewrite(HEAD + f"    with FSDP.summon_full_params(model):\n        {load}\n")
     assert f"    with summon_full_params(model):\n        {load}\n" in result.text
 

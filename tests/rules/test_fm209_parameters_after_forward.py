@@ -549,6 +549,28 @@ def test_what_freezes_between_callbacks_that_evaluate(first: str, is_whole: bool
     assert ("reshard_all(t.model)" in rewrite(CALLBACKS.format(f"{first}Freeze()")).text) == is_whole
 
 
+def test_context_manager_that_puts_weights_back_behind_an_evaluation() -> None:
+    swap = code("""
+        @contextlib.contextmanager
+        def average(model, shadow):
+            backup = [p.detach().clone() for p in model.parameters()]
+            with torch.no_grad():
+                for p, s in zip(model.parameters(), shadow):
+                    p.copy_(s)
+            yield
+            with torch.no_grad():
+                for p, b in zip(model.parameters(), backup):
+                    p.copy_(b)
+        """)
+    used = "    with average(model, optimizer.shadow):\n        {}\n    model(xs).sum().backward()\n"
+    text = f"import contextlib\n\n{HEAD}{{}}\n\n{swap}"
+    put_back = "        model.reshard()\n        for p, b in zip(model.parameters(), backup):\n"
+    evaluated = rewrite(text.format(used.format("with torch.no_grad():\n            print(model(xs))"))).text
+    assert evaluated.count("model.reshard()") == 1
+    assert put_back in evaluated
+    assert "reshard" not in rewrite(text.format(used.format("torch.save(xs, 'x.pt')"))).text
+
+
 def test_writes_of_a_function_that_is_given_the_parameters() -> None:
     """FSDP1 went on with stale weights of its root in the next forward."""
     text = "    with torch.no_grad():\n        model(xs)\n    put(model.parameters(), xs)\n\n\n"

@@ -653,6 +653,25 @@ BY_WAY_OF_A_NAME = {
             net = FSDP(net, use_orig_params=True)
             return net, clipper
     """,
+    "a property, where a method wraps the model": """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(self.trained)
+
+            @property
+            def trained(self):
+                return [p for p in self.model.parameters() if p.requires_grad]
+
+            def wrap(self):
+                self.model = FSDP(self.model, use_orig_params=True)
+
+
+        def main(net):
+            trainer = Trainer(net)
+            trainer.wrap()
+            return trainer
+    """,
     "the model, where a method wraps it": """
         class Trainer:
             def __init__(self, model):

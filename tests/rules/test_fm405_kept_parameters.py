@@ -51,6 +51,28 @@ KEPT = {
         "kept = []\nfor m in net.modules():\n    if isinstance(m, torch.nn.Linear):\n        kept.append(m.weight)",
         GIVEN,
     ),
+    "of a list of the modules": (
+        "linear = [m for m in net.modules() if isinstance(m, torch.nn.Linear)]\nkept = [m.weight for m in linear]",
+        GIVEN,
+    ),
+    "of a list of the modules, one by one": (
+        "linear = []\nfor m in net.modules():\n    linear.append(m)\nkept = []\n"
+        "for m in linear:\n    kept.append(m.weight)",
+        GIVEN,
+    ),
+    "of each module": ("kept = [p for m in net.modules() for p in m.parameters(recurse=False)]", GIVEN),
+    "of each module, by its own dict": (
+        "kept = []\nfor m in net.modules():\n    for p in m._parameters.values():\n        kept.append(p)",
+        GIVEN,
+    ),
+    "in optimizers, one of each part": (
+        "kept = {n: torch.optim.SGD(m.parameters()) for n, m in net.named_children()}",
+        "\nfor optimizer in kept.values():\n    optimizer.step()\n",
+    ),
+    "in optimizers, one by one": (
+        "kept = []\nfor m in net.children():\n    kept.append(torch.optim.SGD(m.parameters()))",
+        "\nfor optimizer in kept:\n    optimizer.step()\n",
+    ),
     "by a method of the model": ("kept = net.groups()", GIVEN),
     "by a method of the model, in two lists": ("kept, others = net.split()", GIVEN),
 }
@@ -67,6 +89,7 @@ RIGHT = {
     "names of modules": "kept = [name for name, m in net.named_modules()]",
     "names of modules, one by one": "kept = []\nfor name, m in net.named_modules():\n    kept.append(name)",
     "modules": "kept = [m for m in net.modules() if isinstance(m, torch.nn.Linear)]",
+    "names of a list of modules": "some = [m for m in net.modules()]\nkept = [type(m) for m in some]",
     "a module of some": "kept = torch.nn.Sequential(*net.children())",
     "shapes": "kept = [net.head.weight.shape, net.head.bias.dtype]",
     "dimensions by name": "kept = {name: p.ndim for name, p in net.named_parameters()}",

@@ -180,6 +180,96 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
     assert line in rewrite(text, Options(torch_version=(2, 13))).text
 
 
+SWITCHED = "if self.is_on:\n            x = self.image(x)"
+
+
+def test_layer_that_a_switch_of_the_model_leaves_out() -> None:
+    """`model.is_on = False` between two epochs; what nothing sets is chosen once, and says nothing."""
+    text = CHOOSING.format(layer="nn.Linear(4, 4)\n        self.is_on = True", use=SWITCHED)
+    assert rewrite(text).text.endswith("    return fully_shard(Net())\n")
+    switched = f"{text}\n\ndef later(model):\n    model.is_on = False\n"
+    assert "recurse=False" in rewrite(switched, Options(torch_version=(2, 13))).text
+    for other in ("args.is_on = False", "model.is_off = False"):  # of something else
+        assert "reduce_scatter" not in rewrite(switched.replace("model.is_on = False", other)).text
+    own = switched.replace("def later(model):\n    model", "class Net2:\n    def later(self):\n        self")
+    assert "reduce_scatter" not in rewrite(own).text
+    deep = CHOOSING.format(
+        layer="nn.ModuleList([nn.Linear(4, 4)])\n        self.depth = 1",
+        use="for layer in self.image[: self.depth]:\n            x = layer(x)",
+    )
+    assert "reduce_scatter" not in rewrite(deep).text
+    deeper = f"{deep}\n\ndef later(model):\n    model.depth = 2\n"
+    assert "recurse=False" in rewrite(deeper, Options(torch_version=(2, 13))).text
+    always = switched.replace("        return x", "        x = self.image(x)\n        return x")
+    assert "reduce_scatter" not in rewrite(always).text
+
+
+@pytest.mark.parametrize(
+    ("use", "is_cut"),
+    [
+        ("x = self.image(x)\n        x = x.detach()", True),
+        ("x = self.image(x)\n        if self.stop:\n            x = x.detach()", True),
+        ("y = self.image(x)\n        x = x + y.detach()", True),
+        ("y = self.image(x)\n        x = x + y + y.detach()", False),
+        ("y = self.image(x)\n        x = x + y", False),
+    ],
+)
+def test_layer_whose_gradient_is_cut_off_by_the_name_of_what_it_gives(use: str, is_cut: bool) -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use=use)
+    base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")
+    for each in (text, base):
+        assert ("recurse=False" in rewrite(each, Options(torch_version=(2, 13))).text) is is_cut
+
+
+OUTPUTS = {
+    "as nothing": ("return x, self.image(x)", "out, _ = model(x)", True),
+    "by a name that is not read": ("value = self.image(x)\n        return x, value", "out, value = model(x)", True),
+    "for the log": ("return x, self.image(x)", "out, value = model(x)\n    print(value.item())", True),
+    "not taken": ("return x, self.image(x)", "out = model(x)[0]", True),
+    "in some steps": (
+        "return {'out': x, 'value': self.image(x).squeeze(-1)}",
+        "both = model(x)\n    out = both['out']\n    if step > 2:\n        out = out + both['value']",
+        True,
+    ),
+    "of an object": ("return Out(out=x, value=self.image(x))", "both = model(x)\n    out = both.out", True),
+    "by names that are chosen": (
+        "both = {'out': x, 'value': torch.mean(self.image(x))}\n        return both",
+        "both = model(x)\n    out = sum(both[name] for name in names)",
+        True,
+    ),
+    "by all names": (
+        "return {'out': x, 'value': self.image(x)}",
+        "both = model(x)\n    out = sum(both[name] for name in both)",
+        False,
+    ),
+    "in each step": ("return x, self.image(x)", "out, value = model(x)\n    out = out + value", False),
+    "in a dict": ("return {'out': x, 'value': self.image(x)}", "out = sum(model(x).values())", False),
+    "of a layer that gives the rest": ("x = self.image(x)\n        return x, self.text(x)", "out, _ = model(x)", False),
+    "that is evaluated": ("return x, self.image(x)", "with torch.no_grad():\n        out, _ = model(x)", False),
+}
+
+
+@pytest.mark.parametrize(("returned", "read", "is_left"), OUTPUTS.values(), ids=OUTPUTS)
+def test_output_that_does_not_enter_the_loss(returned: str, read: str, is_left: bool) -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use=returned)
+    lines = f"{read}\n    out.sum().backward()"
+    for around, body in (("", lines), ("    for step in range(9):\n    ", lines.replace("\n", "\n    "))):
+        whole = f"{text}\n\ndef train(x, step):\n    model = wrap()\n{around}    {body}\n"
+        assert ("recurse=False" in rewrite(whole, Options(torch_version=(2, 13))).text) is is_left
+
+
+@pytest.mark.parametrize(
+    ("added", "is_left"),
+    [("if step > 2:\n        loss = loss + model.aux", True), ("loss = loss + model.aux", False), ("pass", False)],
+)
+def test_loss_that_forward_keeps_for_some_steps(added: str, is_left: bool) -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use="self.aux = self.image(x).mean()")
+    text += (
+        f"\n\ndef train(x, step):\n    model = wrap()\n    loss = model(x).sum()\n    {added}\n    loss.backward()\n"
+    )
+    assert ("recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text) is is_left
+
+
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
     text = CHOOSING.format(layer="nn.Linear(4, 4)", use="if image is None:\n            return self.image(x)")
     base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import takewhile
 
 import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import contains
-from codemods.reading.places import assigned, bound, place, writes
-from codemods.reading.shapes import is_attribute
+from codemods.reading.model_parameters import READERS
+from codemods.reading.parameter_lists import put_in
+from codemods.reading.places import assigned, base, bound, place, writes
+from codemods.reading.shapes import called_on, is_attribute
 
 from .entering import classes
 
@@ -53,13 +55,46 @@ def _parameters_in(ctx: Context, node: cst.CSTNode, loop: cst.For | cst.CompFor)
     """The parameters that a loop goes over, where a part of it names them: `p`, or `m.weight` of a module."""
     names, method = list(bound(loop.target)), _method(loop.iter)
     names = names[1:] if len(names) == 2 and method.startswith("named_") else names
+    of_modules = is_walk(ctx, loop.iter)
+    parameters = _inner_parameters(ctx, loop, names) if of_modules else names
     for each in ctx.inside(node):
-        if place(each) in names:
+        if place(each) in parameters:
+            yield each
+        elif of_modules and place(each) in names:
             holder = ctx.parent(each)
-            if method not in WALKS:
-                yield each
-            elif isinstance(holder, cst.Attribute) and holder.value is each and holder.attr.value in TENSORS:
+            if isinstance(holder, cst.Attribute) and holder.value is each and holder.attr.value in TENSORS:
                 yield holder
+
+
+def _inner_parameters(ctx: Context, walk: cst.For | cst.CompFor, modules: Collection[str]) -> list[str]:
+    """What loops within a walk call the parameters of its modules: `p` of `for name, p in m._parameters.items()`."""
+    loops = [n for n in ctx.inside(walk) if isinstance(n, (cst.For, cst.CompFor)) and n is not walk]
+    return [list(bound(n.target))[-1] for n in loops if _gives_own(ctx, n.iter, modules)]
+
+
+def _gives_own(ctx: Context, over: cst.BaseExpression, modules: Collection[str]) -> bool:
+    own = [n.value for n in ctx.inside(over) if is_attribute(n, "_parameters", *READERS)]
+    return any(base(module) in modules for module in own)
+
+
+def is_walk(ctx: Context, over: cst.BaseExpression) -> bool:
+    return walked(ctx, over) is not None
+
+
+def walked(ctx: Context, over: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The model whose modules an expression gives: by `net.modules()`, or by a list of some of them."""
+    if isinstance(over, cst.Name):
+        lists = [value for file, value in ctx.bound(over) or () if file.path == ctx.path]
+        return next((model for each in lists for model in _listed(ctx, each)), None)
+    return called_on(over, *WALKS)
+
+
+def _listed(ctx: Context, made: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """`net` of `[m for m in net.modules() if isinstance(m, nn.LayerNorm)]`, and of a list that a loop puts them in."""
+    walks = list(put_in(made, ctx))
+    if isinstance(made, cst.BaseSimpleComp) and place(made.elt) in set(bound(made.for_in.target)):
+        walks.append(made.for_in.iter)
+    yield from (model for each in walks if (model := called_on(each, *WALKS)) is not None)
 
 
 def _method(call: cst.BaseExpression) -> str:
@@ -110,11 +145,11 @@ def written_by(ctx: Context, call: cst.BaseExpression) -> frozenset[str]:
 
 def collected_in(ctx: Context, loop: cst.For) -> Iterator[str]:
     """Where a loop puts what it goes over: `decay` of `decay.append(p)`, `by_name` of `by_name[name] = p`."""
-    variables, is_walk = list(bound(loop.target)), _method(loop.iter) in WALKS
+    variables, of_modules = list(bound(loop.target)), is_walk(ctx, loop.iter)
     for node in ctx.inside(loop.body):
         if isinstance(node, cst.Expr) and is_collecting(node.value):
             put = cst.ensure_type(node.value, cst.Call).args[0]
-            seen = is_walk or any(place(n) in variables for n in ctx.inside(put))
+            seen = of_modules or any(place(n) in variables for n in ctx.inside(put))
             if not seen or any(is_itself(ctx, n, put) for n in _parameters_in(ctx, put, loop)):
                 yield from writes(node)
         if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Subscript):

@@ -7,24 +7,27 @@ torch 2.13).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer
+from codemods.reading.parameter_lists import heads
 from codemods.reading.places import base, bound, item, meets, place, reads, same, writes
 from codemods.reading.prewrap.inside import other_names, parameters_above
-from codemods.reading.shapes import is_attribute
+from codemods.reading.shapes import called_on, is_attribute
 from codemods.reading.wrapped import calls_above, wrapped_module
 
-from .entering import aliases, entered
+from .entering import aliases, entered, returned_by
 from .inside import is_returned, kept_outside, only_reads
-from .keeping import WALKS, are_ignored, collected_in, is_collecting, is_kept, written_by
+from .keeping import WALKS, are_ignored, collected_in, is_collecting, is_kept, is_walk, walked, written_by
 
+_PROPERTY = frozenset({"property", "cached_property", "functools.cached_property"})
 _DEPTH = 2
 """Into how many functions, one called by the other, is looked for what builds an optimizer."""
 
@@ -55,7 +58,39 @@ def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapR
                 found += _holder(ctx, other, name)
         if is_one_of_several and _is_of_one_of_several(ctx, other) and is_optimizer(ctx, other):
             found.append(PrewrapReference(other, True))
+    whole = [model, *(name for name, is_all in parts.items() if is_all)]
+    found += [
+        PrewrapReference(other, True) for other in calls_above(ctx, site, model) if _is_of_parts(ctx, other, whole)
+    ]
+    for over in _named_walks(ctx, site):
+        walk = walked(ctx, over)
+        owner = base(walk) if walk is not None else None
+        if owner is not None and any(same(owner, name) for name in whole):
+            found += _reader(ctx, over)
     return tuple(dict.fromkeys(found))
+
+
+def _is_of_parts(ctx: Context, optimizer: cst.Call, models: Collection[str]) -> bool:
+    """`SGD(m.parameters())` in a loop over `net.named_children()`."""
+    if not is_optimizer(ctx, optimizer):
+        return False
+    owners = [model for node in ctx.inside(optimizer) if (model := called_on(node, *READERS)) is not None]
+    loops = [node for node in ctx.ancestors(optimizer) if isinstance(node, (cst.For, cst.BaseComp))]
+    walks = [(head, walk) for loop in loops for head in heads(loop) if (walk := walked(ctx, head.iter)) is not None]
+    return any(
+        base(owner) in set(bound(head.target)) and any(same(base(walk) or "", name) for name in models)
+        for head, walk in walks
+        for owner in owners
+    )
+
+
+def _named_walks(ctx: Context, site: cst.Call) -> Iterator[cst.Name]:
+    """What loops above a call go over by its name: `norms` of `[m.weight for m in norms]`."""
+    here, scope = ctx.span(site)[0], ctx.scope(site)
+    overs = [loop.iter for loop in ctx.nodes(cst.For)] + [loop.iter for loop in ctx.nodes(cst.CompFor)]
+    for over in overs:
+        if isinstance(over, cst.Name) and ctx.span(over)[0] < here and ctx.scope(over) is scope:
+            yield over
 
 
 def references_in(ctx: Context, site: cst.Call, model: str) -> Iterator[PrewrapReference]:
@@ -122,7 +157,7 @@ def _owner(node: cst.BaseExpression) -> str | None:
     return item(node) or base(node)
 
 
-def _reader(ctx: Context, parameters: cst.Call) -> Iterator[PrewrapReference]:
+def _reader(ctx: Context, parameters: cst.Call | cst.Name) -> Iterator[PrewrapReference]:
     """`model.parameters()`, where an optimizer or a variable keeps them."""
     outermost = parameters
     for node in ctx.ancestors(parameters):
@@ -137,9 +172,9 @@ def _reader(ctx: Context, parameters: cst.Call) -> Iterator[PrewrapReference]:
             return
 
 
-def _keeps(ctx: Context, statement: cst.CSTNode, parameters: cst.Call) -> bool:
+def _keeps(ctx: Context, statement: cst.CSTNode, parameters: cst.Call | cst.Name) -> bool:
     """Whether a statement puts the parameters that it reads where they stay."""
-    if is_attribute(parameters.func, *WALKS):
+    if is_walk(ctx, parameters):
         return _keeps_some(ctx, statement, parameters)
     if isinstance(statement, cst.AugAssign):
         return True
@@ -157,7 +192,7 @@ def _keeps(ctx: Context, statement: cst.CSTNode, parameters: cst.Call) -> bool:
     return False
 
 
-def _keeps_some(ctx: Context, statement: cst.CSTNode, modules: cst.Call) -> bool:
+def _keeps_some(ctx: Context, statement: cst.CSTNode, modules: cst.Call | cst.Name) -> bool:
     """Whether a statement puts parameters of the modules that it goes over where they stay: `[m.weight for m in …]`."""
     if isinstance(statement, cst.For):
         return statement.iter is modules and any(collected_in(ctx, statement))
@@ -192,9 +227,21 @@ def _built_in(ctx: Context, function: cst.FunctionDef, places: frozenset[str], d
         return []
     found = [h for call in calls for model in sorted(places) for h in _holder(ctx, call, model, depth - 1)]
     kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(ctx, holder.call))
+    kept |= frozenset(_properties(ctx, function, places))
     known = {holder.call for holder in found if holder.is_optimizer}
     found += [PrewrapReference(call, True) for call in calls if call not in known and _is_made_of(ctx, call, kept)]
     return found
+
+
+def _properties(ctx: Context, function: cst.FunctionDef, places: frozenset[str]) -> Iterator[str]:
+    """`self.params` of a method's class, where `return list(self.net.parameters())` of a property gives it."""
+    owner = enclosing(ctx, function, cst.ClassDef)
+    for method in owner.body.body if owner is not None else ():
+        if isinstance(method, cst.FunctionDef) and any(ctx.code(d.decorator) in _PROPERTY for d in method.decorators):
+            given = (node for returned in returned_by(ctx, method) for node in ctx.inside(returned))
+            models = {base(model) for node in given if (model := called_on(node, *READERS)) is not None}
+            if models & places:
+                yield f"self.{method.name.value}"
 
 
 def _is_made_of(ctx: Context, call: cst.Call, kept: frozenset[str]) -> bool:

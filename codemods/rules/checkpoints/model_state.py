@@ -100,7 +100,7 @@ from codemods.reading.inner_module import is_inner_module
 from codemods.reading.just_made import is_just_made
 from codemods.reading.layout import insertion
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
-from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
+from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, compiled_from, model_around, unwrapped
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.own_keys import adds_keys
@@ -189,7 +189,8 @@ def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     is_inner = method == "state_dict" and is_inner_module(model, call, ctx)
     if is_just_made(ctx, model) and ctx.kinds(model) != {ModelKind.UNKNOWN} and not is_inner:
         return None  # it is wrapped further down
-    name = ctx.code(unwrapped(model_around(model, ctx) or model))
+    whole = model_around(model, ctx) or model
+    name = ctx.code(unwrapped(compiled_from(whole, ctx) if method == "state_dict" else whole))
     if is_inside(call, SUMMON, name, ctx) and not is_summoned_no_more(call, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
     given = own_arguments(call, ctx)

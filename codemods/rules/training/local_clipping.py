@@ -67,7 +67,7 @@ from codemods.reading.model_parts import model_around, wrapped_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.parameter_lists import appended, given_to_optimizer, is_group, loops_around
 from codemods.reading.resharding import reshards
-from codemods.reading.shapes import indexed_front
+from codemods.reading.shapes import indexed_front, is_call_to
 from codemods.reading.timm_clipping import FUNCTIONS as TIMMS
 from codemods.reading.timm_clipping import SCALER, modes, reads_model
 from codemods.reading.words import last_name, words
@@ -107,6 +107,7 @@ class _Clipping:
     directly: bool
     """Whether the parameters are `model.parameters()` itself, and not a selection of them."""
     function: str
+    """Empty where run time chooses how to clip."""
     is_mixed: bool = False
     """Whether parameters of no wrapped model are clipped with them."""
 
@@ -148,6 +149,8 @@ def _of_call(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     if found.function == _TOTAL:
         return _total(found, ctx)
+    if not found.function:
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _LOCAL, _LOCAL_HINT)])
     if is_on_one_rank(call, ctx):
         return _on_one_rank(found, ctx)
     ways = modes(call, ctx)
@@ -173,7 +176,8 @@ def _of_call(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
     dotted = ctx.dotted(call.func) or ""
-    if not call.args or not (_is_torchs(dotted) or modes(call, ctx) - {"value"}):
+    is_chosen = _is_looked_up(call.func, ctx)
+    if not call.args or not (_is_torchs(dotted) or is_chosen or modes(call, ctx) - {"value"}):
         return None
     given = _parameters(call).value
     found: _Clipping | None = None
@@ -190,8 +194,20 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
             if found is not None:
                 found = replace(found, held=found.held | held)
             elif ModelKind.FSDP in held or (in_group and _may_be_wrapped(held)):
-                found = _Clipping(call, model, at, held, inner is given, dotted.rpartition(".")[2])
+                function = "" if is_chosen else dotted.rpartition(".")[2]
+                found = _Clipping(call, model, at, held, inner is given, function)
     return None if found is None else replace(found, is_mixed=is_mixed)
+
+
+def _is_looked_up(function: cst.BaseExpression, ctx: Context) -> bool:
+    """`getattr(torch.nn.utils, f"clip_grad_{mode}_")`, by a variable too."""
+    if isinstance(function, cst.Name):
+        return any(_is_looked_up(o.node, o.file) for o in ctx.origins(function) if isinstance(o.node, cst.Call))
+    if not is_call_to(function, "getattr") or len(function.args) < 2:
+        return False
+    name = function.args[1].value
+    is_other = isinstance(name, (cst.SimpleString, cst.FormattedString)) and "clip_grad" not in ctx.code(name)
+    return ctx.dotted(function.args[0].value) in _OWNERS and not is_other and "value" not in ctx.code(name)
 
 
 def _mixes(expression: cst.BaseExpression, ctx: Context) -> bool:

@@ -58,7 +58,7 @@ from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
 from codemods.reading.negation import conjuncts
 from codemods.reading.shapes import class_test
-from codemods.reading.wrapper_steps import Step, is_only_unwrapped, recursion_under
+from codemods.reading.wrapper_steps import Step, is_only_unwrapped, loop_inward, recursion_under
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM105"
@@ -86,6 +86,10 @@ def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
         return rewritten(CODE, ctx, node, [removal(ctx, asking)], message)
     if isinstance(asking, cst.While):
         return _loop(node, asking, ctx)
+    test = _test_with(node, ctx) if ctx.fsdp1(node) == WRAPPER else None
+    loop = loop_inward(ctx.code(test.args[0].value), node, ctx) if test is not None else None
+    if test is not None and loop is not None and loop.test is not test:
+        return _of_loop_inward(node, test, ctx)
     recursion = _recursion(node, ctx)
     if recursion is not None:
         return _without_recursion(node, recursion, ctx)
@@ -154,12 +158,46 @@ def _loop(found: Reference, loop: cst.While, ctx: PlannedContext) -> Fix:
     return rewritten(CODE, ctx, found, edits, f"class check becomes {item.name}, and is asked once", [item])
 
 
-def _recursion(node: Reference, ctx: Context) -> Step | None:
-    """The step of `return strip(m.module)` under `isinstance(m, FSDP)`, or under a tuple with it."""
+def _test_with(node: Reference, ctx: Context) -> cst.Call | None:
+    """`isinstance(m, FSDP)`, and `isinstance(m, (FSDP, DDP))`."""
     holder = ctx.parent(node)
     argument = ctx.parent(ctx.parent(holder) or node) if isinstance(holder, cst.Element) else holder
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return recursion_under(call, ctx) if isinstance(call, cst.Call) else None
+    return call if isinstance(call, cst.Call) else None
+
+
+def _of_loop_inward(found: Reference, test: cst.Call, ctx: Context) -> Fix:
+    """FSDP1's class goes from the test: what it led to is asked of other wrappers alone."""
+    edit = without_class(ctx, found) if isinstance(ctx.parent(found), cst.Element) else _without_test(test, ctx)
+    if edit is None:
+        message = "a loop from wrapper to wrapper: an FSDP2 model has none, and the loop would not end"
+        return left(CODE, Level.MANUAL, ctx, found, message, "take the test away, with what it does for each wrapper")
+    return rewritten(CODE, ctx, found, [edit], "an FSDP2 model has no wrapper to look inside: the loop would not end")
+
+
+def _without_test(test: cst.Call, ctx: Context) -> Edit | None:
+    """`a or isinstance(m, FSDP)` becomes `a`, and the branch goes that it decides alone about."""
+    holder = ctx.parent(test)
+    if isinstance(holder, cst.BooleanOperation) and isinstance(holder.operator, cst.Or):
+        kept = holder.left if holder.right is test else holder.right
+        return Edit(*ctx.bare_span(holder), ctx.quote(kept))
+    if isinstance(holder, cst.IfExp) and holder.test is test:
+        return Edit(*ctx.bare_span(holder), ctx.quote(holder.orelse))
+    if not isinstance(holder, cst.If) or holder.test is not test:
+        return None
+    start, is_first = ctx.span(holder)[0], not isinstance(ctx.parent(holder), cst.If)
+    if holder.orelse is None:
+        return removal(ctx, holder) if is_first else None
+    following = ctx.span(holder.orelse)[0]
+    if not is_first:
+        return Edit(start, following, "")
+    return Edit(start, following + len("elif"), "if") if isinstance(holder.orelse, cst.If) else None
+
+
+def _recursion(node: Reference, ctx: Context) -> Step | None:
+    """The step of `return strip(m.module)` under `isinstance(m, FSDP)`, or under a tuple with it."""
+    call = _test_with(node, ctx)
+    return recursion_under(call, ctx) if call is not None else None
 
 
 def _without_recursion(found: Reference, step: Step, ctx: Context) -> Fix:

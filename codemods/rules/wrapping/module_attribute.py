@@ -61,7 +61,7 @@ from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute, sets_on_itself
 from codemods.reading.words import last_name, words
-from codemods.reading.wrapper_steps import Step, is_of_others, step_at
+from codemods.reading.wrapper_steps import Step, is_of_others, is_told_apart_in_loop, step_at
 from codemods.tables.names import WRAPPER
 
 CODE = "FM104"
@@ -89,6 +89,8 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
         place = ctx.bare_span(choice) if isinstance(choice, cst.IfExp) else ctx.span(choice)
         return Fix([Edit(*place, ctx.quote(kept))], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
     step = step_at(node, ctx)
+    if is_told_apart_in_loop(node, ctx) and (step is None or not _is_told_apart(step, ctx)):
+        return Fix(findings=[finding(CODE, Level.REWRITTEN, ctx, node, _of_others(node, ctx))])
     if step is not None and (step.recursion is not None or not _is_told_apart(step, ctx)):
         return _step(step, node, ctx)
     if name == "module" and (_may_be_another_wrappers(held, node, ctx) or is_on_ddp_way(node, ctx)):
@@ -216,8 +218,7 @@ def _set_to_itself(node: cst.Attribute, ctx: Context) -> cst.CSTNode | None:
 
 def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
     """Left as it is for other wrappers; classes that are written in the test are told apart there (FM105)."""
-    message = f"`{ctx.code(node)}` is asked of other wrappers alone: an FSDP2 model has none, and it would not end"
-    found = [finding(CODE, Level.REWRITTEN, ctx, node, message)]
+    found = [finding(CODE, Level.REWRITTEN, ctx, node, _of_others(node, ctx))]
     if _is_told_apart(step, ctx):
         return Fix(findings=found)
     item, test = ctx.named(FSDP_MODULE, node), step.statement.test
@@ -227,6 +228,10 @@ def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
         return Fix([insertion(ctx, line, [f"if {asked}:", f"{ctx.indent}break"])], found, [item])
     held = f"({ctx.quote(test)})" if _is_either(test) else ctx.quote(test)
     return Fix([Edit(*ctx.bare_span(test), f"{held} and not {asked}")], found, [item])
+
+
+def _of_others(node: cst.Attribute, ctx: Context) -> str:
+    return f"`{ctx.code(node)}` is asked of other wrappers alone: an FSDP2 model has none, and it would not end"
 
 
 def _is_last_of_several(step: Step, node: cst.Attribute, ctx: Context) -> bool:

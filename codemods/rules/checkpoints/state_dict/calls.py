@@ -16,7 +16,7 @@ from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
 from codemods.reading.forwards import holds_copies
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
-from codemods.reading.model_parts import model_around, unwrapped
+from codemods.reading.model_parts import compiled_from, model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.own_keys import adds_keys
@@ -68,9 +68,14 @@ def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Bod
             raise NotStatic(f"its body calls `{ctx.code(node.func)}`")
         if static in OPTIMIZER_CALLS:
             written.take_options(node, options_in_context(node, ctx) or "", ctx)
-        elif isinstance(node.func, cst.Attribute) and model is not None and _is_of(model, chosen.model, ctx):
+        elif isinstance(node.func, cst.Attribute) and model is not None and _is_of_context(node, model, chosen, ctx):
             _rewrite_method(node, model, node.func.attr.value, chosen, block, ctx, written)
     return written
+
+
+def _is_of_context(node: cst.Call, model: cst.BaseExpression, chosen: Settings, ctx: Context) -> bool:
+    is_read = isinstance(node.func, cst.Attribute) and node.func.attr.value == "state_dict"
+    return _is_of(model, chosen.model, ctx) or (is_read and _is_of(compiled_from(model, ctx), chosen.model, ctx))
 
 
 def _is_of(owner: cst.BaseExpression, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -97,7 +102,8 @@ def _rewrite_method(
 ) -> None:
     model = ctx.quote(owner)
     start, end = ctx.bare_span(node)
-    if method == "state_dict" and ctx.code(unwrapped(owner)) != ctx.code(unwrapped(chosen.model)):
+    names = {ctx.code(unwrapped(each)) for each in (owner, compiled_from(owner, ctx))}
+    if method == "state_dict" and ctx.code(unwrapped(chosen.model)) not in names:
         if is_on_one_rank(node, ctx):
             raise NotStatic("one rank alone reads a part of the model")
         written.reads_part = True

@@ -63,6 +63,8 @@ def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
     """
     ctx, factory = made.file, made.call
     calls = dict.fromkeys((where, call) for name in POSITIONS[1:] for where, call in ctx.passing(name))
+    if any(_is_given_more(where, call, factory) for where, call in calls):
+        raise NotStatic("the constructor is passed on as a value, and by another partial with more arguments")
     given = [each for each in calls if any(origin.node is factory for origin in each[0].origins(each[1].func))]
     if not given:
         return {}
@@ -76,6 +78,13 @@ def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
         raise NotStatic("the constructor is passed on as a value, and given what is not known before it is called")
     made.edits += [(ctx, edit) for argument in later for edit in argument_removal(ctx, call, argument, later)]
     return {argument_name(argument): argument.value for argument in later}
+
+
+def _is_given_more(ctx: Context, call: cst.Call, factory: cst.Call) -> bool:
+    """`partial(wrapper, device_id=device)`, of which `wrapper = partial(FSDP, …)`."""
+    if ctx.dotted(call.func) != "functools.partial" or not call.args or call is factory:
+        return False
+    return any(origin.node is factory for origin in ctx.origins(call.args[0].value))
 
 
 def function_edit(made: Draft) -> Edit:

@@ -11,19 +11,21 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_layout import with_bases
+from codemods.reading.enclosing import enclosing
 from codemods.reading.places import base, bound, place
 from codemods.reading.shapes import called_on, is_call_to
-from codemods.reading.words import last_name
+from codemods.reading.words import is_name, last_name, words
 from codemods.tables.layers import BARE
 
 _MADE = 3
 """How many classes and functions, each called by the one before, are read for a layer."""
 _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
+_SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts", "options", "settings"})
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
 
 
 @dataclass(frozen=True)
-class _Method:
+class Method:
     """A method of a model's class; each layer of the class asks for the same of it."""
 
     ctx: Context
@@ -31,8 +33,13 @@ class _Method:
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[cst.Attribute]]:
-        """Where it reads each attribute, by `self.head`."""
-        return attributes_by_place(self.ctx, self.node)
+        """Its attributes, by what they read: `self.head`."""
+        found: dict[str, list[cst.Attribute]] = {}
+        for node in self.ctx.inside(self.node.body):
+            read = place(node) if isinstance(node, cst.Attribute) else None
+            if read is not None and isinstance(node, cst.Attribute):
+                found.setdefault(read, []).append(node)
+        return found
 
     @cached_property
     def given(self) -> set[str]:
@@ -43,15 +50,49 @@ class _Method:
 
 
 def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
-    layers, methods = _layers_and_methods(ctx, owner)
+    layers, methods = layers_and_methods(ctx, owner)
     if "forward" not in methods:
         return False
-    return any(_is_reached_by_choice(layer, methods) for layer in layers) or _is_found_by_name(layers, methods)
+    if any(_is_reached_by_choice(layer, methods) for layer in layers) or _is_found_by_name(layers, methods):
+        return True
+    return any(_is_switched(layer, methods) for layer in layers)
+
+
+def _is_switched(layer: str, methods: dict[str, Method]) -> bool:
+    """Whether one method alone runs a layer, under `if self.use_aux:` or as one of `self.layers[: self.active]`, which
+    something sets when the model is made.
+    """
+    using = [method for method in methods.values() if method.uses_of(layer)]
+    if len(using) != 1:
+        return False
+    ctx, method, uses = using[0].ctx, using[0].node, using[0].uses_of(layer)
+    choices = [node for node in ctx.inside(method.body) if isinstance(node, (cst.If, cst.IfExp))]
+    around = [each for each in choices if any(_stands_in(ctx, uses, part) for part in (each.body, each.orelse))]
+    asked: list[cst.CSTNode] = [each.test for each in around]
+    taken = [holder for use in uses if isinstance(holder := ctx.parent(use), cst.Subscript)]
+    asked += [part for each in taken if len(taken) == len(uses) for part in each.slice]
+    flags = [node for each in asked for node in (each, *ctx.inside(each)) if isinstance(node, cst.Attribute)]
+    return any(
+        place(node) == f"self.{node.attr.value}" and _is_set_later(ctx, method, node.attr.value) for node in flags
+    )
+
+
+def _is_set_later(ctx: Context, method: cst.FunctionDef, flag: str) -> bool:
+    """Whether a model's attribute is set outside of `__init__`; of a class of another name it is another one."""
+    owner = enclosing(ctx, method, cst.ClassDef)
+    for where, attribute in ctx.attributes(flag) if flag != "training" else ():
+        if not isinstance(where.parent(attribute), cst.AssignTarget) or words(last_name(attribute.value)) & _SETTINGS:
+            continue
+        function = where.scope(attribute)
+        is_own = not is_name(attribute.value, "self") or enclosing(where, attribute, cst.ClassDef) is owner
+        if is_own and not (isinstance(function, cst.FunctionDef) and function.name.value == "__init__"):
+            return True
+    return False
 
 
 def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
     """Whether `forward` runs some of a list of layers, by what it is given."""
-    layers, methods = _layers_and_methods(ctx, owner)
+    layers, methods = layers_and_methods(ctx, owner)
     forward = methods.get("forward")
     if forward is None:
         return False
@@ -59,20 +100,20 @@ def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
     return any(found and all(_is_left_out(use, forward) for use in found) for found in uses)
 
 
-def _layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, _Method]]:
+def layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, Method]]:
     """What a class has of them, with what its bases have."""
     layers: list[str] = []
-    methods: dict[str, _Method] = {}
+    methods: dict[str, Method] = {}
     for where, each in with_bases(ctx, owner):
         for node in each.body.body:
             if isinstance(node, cst.FunctionDef):
-                methods.setdefault(node.name.value, _Method(where, node))
-                layers += layers_of(where, node) if node.name.value == "__init__" else ()
+                methods.setdefault(node.name.value, Method(where, node))
+                layers += _layers_of(where, node) if node.name.value == "__init__" else ()
     methods.pop("__init__", None)
     return layers, methods
 
 
-def layers_of(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
+def _layers_of(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
     """`self.head` of `self.head = nn.Linear(2, 2)` and of `self.head = Head()`; not of what has no parameters."""
     for node in ctx.inside(init.body):
         if isinstance(node, cst.Assign):
@@ -105,17 +146,7 @@ def _has_parameters(made: cst.BaseExpression, ctx: Context, depth: int = _MADE) 
     )
 
 
-def attributes_by_place(ctx: Context, around: cst.CSTNode) -> Mapping[str, Sequence[cst.Attribute]]:
-    """The attributes that stand in some code, by what they read: `self.head`."""
-    found: dict[str, list[cst.Attribute]] = {}
-    for node in ctx.inside(around):
-        read = place(node) if isinstance(node, cst.Attribute) else None
-        if read is not None and isinstance(node, cst.Attribute):
-            found.setdefault(read, []).append(node)
-    return found
-
-
-def _is_found_by_name(layers: list[str], methods: dict[str, _Method]) -> bool:
+def _is_found_by_name(layers: list[str], methods: dict[str, Method]) -> bool:
     """`getattr(self, task)(x)`, where a layer is read in no other way."""
     if all(any(method.uses_of(layer) for method in methods.values()) for layer in layers):
         return False
@@ -126,7 +157,7 @@ def _is_found_by_name(layers: list[str], methods: dict[str, _Method]) -> bool:
     )
 
 
-def _is_reached_by_choice(layer: str, methods: dict[str, _Method]) -> bool:
+def _is_reached_by_choice(layer: str, methods: dict[str, Method]) -> bool:
     """Whether one method alone runs a layer, for some of what it is given, or another one calls that method so."""
     seen = {"forward"}
     while True:
@@ -141,7 +172,7 @@ def _is_reached_by_choice(layer: str, methods: dict[str, _Method]) -> bool:
         layer = f"self.{using[0]}"
 
 
-def _is_chosen_in(method: _Method, layer: str) -> bool:
+def _is_chosen_in(method: Method, layer: str) -> bool:
     """Whether a method runs a layer for some of what it is given."""
     uses = method.uses_of(layer)
     if _is_under_a_choice(uses, method.node, method.given, method.ctx):
@@ -149,7 +180,7 @@ def _is_chosen_in(method: _Method, layer: str) -> bool:
     return all(_is_left_out(use, method) for use in uses)
 
 
-def _is_left_out(use: cst.CSTNode, method: _Method) -> bool:
+def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
     """Whether a list of layers is read to run some of them."""
     given, ctx = method.given, method.ctx
     holder = ctx.parent(use)
@@ -177,7 +208,11 @@ def _is_only_under(
         asked, branches = choice.test, [choice.body, choice.orelse]
     if not _depends(asked, given, ctx):
         return False
-    return any(all(branch in {use, *ctx.ancestors(use)} for use in uses) for branch in branches)
+    return any(_stands_in(ctx, uses, branch) for branch in branches)
+
+
+def _stands_in(ctx: Context, uses: Sequence[cst.CSTNode], branch: cst.CSTNode | None) -> bool:
+    return all(branch in {use, *ctx.ancestors(use)} for use in uses)
 
 
 def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:
@@ -223,7 +258,7 @@ def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
     return any(isinstance(node, cst.Name) and node.value in given for part in use.slice for node in ctx.inside(part))
 
 
-def _is_skipped(use: cst.CSTNode, method: _Method, ctx: Context) -> bool:
+def _is_skipped(use: cst.CSTNode, method: Method, ctx: Context) -> bool:
     """Whether a loop over a list of layers leaves some out: `if i == skipped: continue`, `for … if name in tasks`."""
     given = method.given
     for inner, loop in pairwise((use, *ctx.ancestors(use))):

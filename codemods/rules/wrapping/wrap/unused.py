@@ -12,13 +12,15 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_layout import model_classes, sharded_classes
-from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.enclosing import enclosing, is_without_gradients
 from codemods.reading.makeup import makeup, may_hold
+from codemods.reading.shapes import only_target
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.versions import exists
 
-from .chosen_layers import attributes_by_place, is_chosen_by_input, layers_of, picks_some
+from .chosen_layers import is_chosen_by_input, layers_and_methods, picks_some
 from .draft import Draft, Note
+from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
 
@@ -27,10 +29,10 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     """Whether the program shows a sign of them: on its DDP way, or in the forward of the model.
 
     There, a class of the model runs one of its layers under a condition on what forward is given, or cuts off the
-    gradient of one that it does not freeze.
+    gradient of one that it does not freeze, or gives an output that does not enter the loss.
     """
     uses_some = any(_uses_some(*each) for each in sharded_classes(ctx, call))
-    return uses_some or _is_said(ctx, call) or any(_inner(ctx, call))
+    return uses_some or _is_said(ctx, call) or any(_inner(ctx, call)) or leaves_outputs(ctx, call)
 
 
 def _is_said(ctx: Context, call: cst.Call) -> bool:
@@ -89,19 +91,32 @@ def _is_ddp_of(where: Context, ddp: cst.Call, ctx: Context, call: cst.Call) -> b
 
 def _cuts_off(ctx: Context, owner: cst.ClassDef) -> bool:
     """`self.embed(x).detach()`, and `self.embed(x)` under `torch.no_grad()`: a layer that trains nowhere else."""
-    methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
-    if "forward" not in methods or "__init__" not in methods:
+    layers, methods = layers_and_methods(ctx, owner)
+    if "forward" not in methods:
         return False
-    named = attributes_by_place(ctx, owner.body)
-    for layer in layers_of(ctx, methods["__init__"]):
-        held = [ctx.parent(node) for node in named.get(layer, ())]
-        uses = [holder for holder in held if not isinstance(holder, cst.AssignTarget)]
-        if uses and all(isinstance(use, cst.Call) and _is_cut_off(use, ctx) for use in uses):
+    for layer in layers:
+        held = [(each.ctx, each.ctx.parent(node)) for each in methods.values() for node in each.uses_of(layer)]
+        if held and all(isinstance(use, cst.Call) and _is_cut_off(use, where) for where, use in held):
             return True
     return False
 
 
 def _is_cut_off(call: cst.Call, ctx: Context) -> bool:
-    holder = ctx.parent(call)
-    is_detached = isinstance(holder, cst.Attribute) and holder.attr.value == "detach"
-    return is_detached or is_without_gradients(call, ctx)
+    return _is_detached(call, ctx) or is_without_gradients(call, ctx) or _is_cut_off_by_name(ctx.parent(call), ctx)
+
+
+def _is_detached(value: cst.CSTNode, ctx: Context) -> bool:
+    holder = ctx.parent(value)
+    return isinstance(holder, cst.Attribute) and holder.attr.value == "detach"
+
+
+def _is_cut_off_by_name(made: cst.CSTNode | None, ctx: Context) -> bool:
+    """`x = self.embed(x)` where all uses of that are `x.detach()`, or `x = x.detach()` follows under a condition."""
+    target = only_target(made) if isinstance(made, cst.Assign) else None
+    uses = ctx.uses(made) if made is not None and isinstance(target, cst.Name) else ()
+    detached = [use for use in uses if _is_detached(use, ctx)]
+    again = (enclosing(ctx, use, cst.Assign) for use in detached)
+    return bool(uses) and (
+        len(detached) == len(uses)
+        or any(each is not None and ctx.code(each.targets[0].target) == ctx.code(detached[0]) for each in again)
+    )
