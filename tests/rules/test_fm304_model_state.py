@@ -1368,3 +1368,55 @@ class Trainer:
 def test_a_flag_that_is_put_together_and_set_once(more: str, is_left: bool) -> None:
     """Where it is asked again, it is what the model was wrapped by."""
     assert ("torch.save(self.model.state_dict(), path)" in rewrite(TRAINER.format(more=more)).text) is is_left
+
+
+ANY_IN_CONTEXT = """\
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def kind(module):
+    return FSDP.state_dict_type(
+        module, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    )
+
+
+class Strategy:
+    def setup(self, module):
+        return FSDP(module)
+
+    def save(self, path, state):
+        found = [each for each in state.values() if isinstance(each, FSDP)]
+        {context}
+            for key, value in state.items():
+                if isinstance(value, torch.nn.Module):
+                    state[key] = {value}
+        torch.save(state, path)
+"""
+_DIRECT = """\
+with FSDP.state_dict_type(
+            found[0], StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        ):"""
+
+
+@pytest.mark.parametrize(
+    ("context", "after"),
+    [
+        (_DIRECT, "full_state_dict(value, offload_to_cpu=True, rank0_only=True)"),
+        ("entered = kind(found[0])\n        with entered:", "model_state_dict(value)"),
+    ],
+)
+def test_what_may_be_the_model_of_a_context_under_any_name(context: str, after: str) -> None:
+    """The context went, and what one rank saved was its own shards (gapetron, a copy of Lightning's strategy)."""
+    text = ANY_IN_CONTEXT.replace("{context}", context).replace("{value}", "value.state_dict()")
+    if context == _DIRECT:
+        text = text[: text.index("def kind")] + text[text.index("class Strategy") :]
+    result = rewrite(text)
+    assert f"state[key] = {after}\n" in result.text
+    assert "FM304" in {finding.rule for finding in result.findings}
+
+
+def test_an_optimizer_in_a_context_stays() -> None:
+    text = ANY_IN_CONTEXT.replace("{context}", _DIRECT).replace("{value}", "optimizer.state_dict()")
+    text = text.replace("path, state):", "path, state, optimizer):")
+    assert "state[key] = optimizer.state_dict()\n" in rewrite(text).text

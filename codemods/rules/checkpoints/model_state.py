@@ -113,6 +113,7 @@ from codemods.reading.setting_helpers import helper_of
 from codemods.reading.shapes import is_attribute
 from codemods.reading.state_dict_setting import (
     is_gathered,
+    is_in_context,
     is_kept_at_run_time,
     set_above,
     setting_of,
@@ -237,7 +238,7 @@ def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model, whose shards would be saved without a word."""
     if not ctx.plan.migrates:
         return False
-    if not _MODEL.search(ctx.code(model)) and not _is_handed_over(model, ctx):
+    if not _MODEL.search(ctx.code(model)) and not _is_handed_over(model, ctx) and not _is_read_in_context(model, ctx):
         return False
     if _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
@@ -252,6 +253,11 @@ def _is_handed_over(model: cst.BaseExpression, ctx: Context) -> bool:
         return False
     made = (origin.node for origin in ctx.origins(model))
     return any(isinstance(node, cst.Call) and _hands_over(node, ctx) for node in made)
+
+
+def _is_read_in_context(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the program set a kind of state dict around it: `for key, value in state.items():` can give the model."""
+    return isinstance(model, cst.Name) and not _words(model, ctx) & _OTHERS and is_in_context(model, ctx)
 
 
 def _hands_over(call: cst.Call, ctx: Context) -> bool:
@@ -324,6 +330,9 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
             return None
         if usual is not None:
             return _through_support(found, ctx, "full_state_dict", usual.full_arguments)
+        context = context_of(found.call, ctx)
+        if context is not None:
+            return _in_context(found, context, ctx)
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
         if is_described(found.call, ctx):
@@ -340,6 +349,15 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
         return _manual(found, ctx, str(undecided))
+
+
+def _in_context(found: StateCall, context: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """What is not seen to be the model of the context, and may be."""
+    try:
+        chosen = settings(context, ctx)
+    except NotStatic as undecided:
+        return _manual(found, ctx, str(undecided))
+    return _through_support(found, ctx, "full_state_dict", chosen.full_arguments) if chosen.is_full else None
 
 
 def _in_foreign(found: StateCall, context: cst.BaseExpression, ctx: PlannedContext) -> Fix:
