@@ -1420,3 +1420,30 @@ def test_an_optimizer_in_a_context_stays() -> None:
     text = ANY_IN_CONTEXT.replace("{context}", _DIRECT).replace("{value}", "optimizer.state_dict()")
     text = text.replace("path, state):", "path, state, optimizer):")
     assert "state[key] = optimizer.state_dict()\n" in rewrite(text).text
+
+
+SAVED_TOGETHER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from transformers import get_scheduler
+
+
+class Checkpointer:
+    def __init__(self, **objects):
+        self.objects = objects
+
+    def save(self, path):
+        torch.save({{name: item.state_dict() for name, item in self.objects.items()}}, path)
+
+
+def main(net, optimizer):
+    Checkpointer(model=FSDP(net), other={other}).save("last.pt")
+"""
+
+
+@pytest.mark.parametrize("other", ["torch.optim.SGD(net.parameters(), 0.1)", 'get_scheduler("linear", optimizer)'])
+def test_what_is_saved_beside_a_model_in_a_loop_is_read_as_before(other: str) -> None:
+    """torch's function takes modules alone: it raised for an optimizer (AttributeError at the first checkpoint)."""
+    text = " ".join(rewrite(SAVED_TOGETHER.format(other=other)).text.split())
+    read = "get_model_state_dict(item, options=StateDictOptions(full_state_dict=True))"
+    assert f"name: ( {read} if isinstance(item, nn.Module) else item.state_dict() )" in text, text

@@ -104,7 +104,8 @@ from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, un
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.own_keys import adds_keys
-from codemods.reading.plain_objects import but_for_others, may_be_plain
+from codemods.reading.places import bound
+from codemods.reading.plain_objects import but_for_others, is_asked_for, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
@@ -169,7 +170,19 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
             replace(f, level=Level.MANUAL, message=f"{f.message}; {READ_ALONE}", hint=READ_HINT) for f in made.findings
         ]
         made = replace(made, findings=told)
-    return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
+    is_torchs = any(item.module == DCP for item in made.imports)  # which takes modules alone
+    is_mixed = may_be_plain(ctx, found.model) or (is_torchs and _is_one_of_several(found.model, ctx))
+    return but_for_others(made, call, ctx) if made.edits and is_mixed else made
+
+
+def _is_one_of_several(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`value` of `for key, value in objects.items():`, which has more than models, and not all of it is seen."""
+    if not isinstance(model, cst.Name) or _MODEL.search(model.value) or ctx.kinds(model) == {ModelKind.FSDP}:
+        return False
+    if is_asked_for(ctx, model):
+        return False
+    loops = (outer.for_in if isinstance(outer, cst.BaseComp) else outer for outer in ctx.ancestors(model))
+    return any(isinstance(each, (cst.For, cst.CompFor)) and model.value in bound(each.target) for each in loops)
 
 
 def _is_read_alone(call: cst.Call, ctx: Context) -> bool:
