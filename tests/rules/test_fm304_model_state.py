@@ -1447,3 +1447,10 @@ def test_what_is_saved_beside_a_model_in_a_loop_is_read_as_before(other: str) ->
     text = " ".join(rewrite(SAVED_TOGETHER.format(other=other)).text.split())
     read = "get_model_state_dict(item, options=StateDictOptions(full_state_dict=True))"
     assert f"name: ( {read} if isinstance(item, nn.Module) else item.state_dict() )" in text, text
+
+
+def test_what_is_asked_to_be_a_module_may_be_the_model() -> None:
+    """Nothing was said of it, and one rank saved its own shards."""
+    text = ANY.format(statement="if isinstance(part, torch.nn.Module):\n        torch.save(part.state_dict(), path)")
+    text = text.replace('    keep(net.parts, "last.pt")\n', "")
+    check_marked(text, "FM304", words="cannot be seen")

@@ -251,7 +251,7 @@ def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model, whose shards would be saved without a word."""
     if not ctx.plan.migrates:
         return False
-    if not _MODEL.search(ctx.code(model)) and not _is_handed_over(model, ctx) and not _is_read_in_context(model, ctx):
+    if not _MODEL.search(ctx.code(model)) and not _is_handed_over(model, ctx) and not _is_read_as_model(model, ctx):
         return False
     if _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
@@ -268,9 +268,14 @@ def _is_handed_over(model: cst.BaseExpression, ctx: Context) -> bool:
     return any(isinstance(node, cst.Call) and _hands_over(node, ctx) for node in made)
 
 
-def _is_read_in_context(model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether the program set a kind of state dict around it: `for key, value in state.items():` can give the model."""
-    return isinstance(model, cst.Name) and not _words(model, ctx) & _OTHERS and is_in_context(model, ctx)
+def _is_read_as_model(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the program set a kind of state dict around it: `for key, value in state.items():` can give the model.
+
+    So it can where a file that deals in FSDP1 asks whether it is a module.
+    """
+    if not isinstance(model, cst.Name) or _words(model, ctx) & _OTHERS:
+        return False
+    return is_in_context(model, ctx) or (imports_wrapper(ctx) and is_asked_for(ctx, model))
 
 
 def _hands_over(call: cst.Call, ctx: Context) -> bool:
