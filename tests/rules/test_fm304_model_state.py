@@ -1454,3 +1454,27 @@ def test_what_is_asked_to_be_a_module_may_be_the_model() -> None:
     text = ANY.format(statement="if isinstance(part, torch.nn.Module):\n        torch.save(part.state_dict(), path)")
     text = text.replace('    keep(net.parts, "last.pt")\n', "")
     check_marked(text, "FM304", words="cannot be seen")
+
+
+BY_DEVICE = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, args, gpus, device, path):
+    model = FSDP(net)
+    if {test}:
+        path.save(model.state_dict())
+"""
+
+
+@pytest.mark.parametrize(
+    "test", ["args.gpu == 0", "args.gpu_id == 0 and path", "device == 0", "args.process_index == 0"]
+)
+def test_the_number_of_a_device_is_a_rank(test: str) -> None:
+    """`if self.device == 0:` gathered there, and waited for ever, without a word (segmentation_distributed)."""
+    check_marked(BY_DEVICE.format(test=test), "FM304", words="read on one rank alone")
+
+
+@pytest.mark.parametrize("test", ["gpus == 0", "args.num_gpu == 0", "not args.gpu", "device", 'device == "cuda"'])
+def test_what_else_is_said_of_devices_is_none(test: str) -> None:
+    assert {level for _, level, _ in rewrite(BY_DEVICE.format(test=test)).summary} == {"rewritten"}
