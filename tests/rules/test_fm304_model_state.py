@@ -1475,6 +1475,22 @@ def test_the_number_of_a_device_is_a_rank(test: str) -> None:
     check_marked(BY_DEVICE.format(test=test), "FM304", words="read on one rank alone")
 
 
+@pytest.mark.parametrize(
+    "test",
+    [
+        "RANK in {-1, 0}",
+        'int(os.environ["RANK"]) == 0',
+        'int(os.environ.get("LOCAL_RANK", 0)) == 0',
+        "args._rank == 0",
+        "args.is_global_zero",
+        "args.is_local_main_process",
+    ],
+)
+def test_other_spellings_of_the_first_rank(test: str) -> None:
+    text = BY_DEVICE.format(test=test).replace("from torch", "import os\n\nfrom torch", 1)
+    check_marked(text, "FM304", words="read on one rank alone")
+
+
 @pytest.mark.parametrize("test", ["gpus == 0", "args.num_gpu == 0", "not args.gpu", "device", 'device == "cuda"'])
 def test_what_else_is_said_of_devices_is_none(test: str) -> None:
     assert {level for _, level, _ in rewrite(BY_DEVICE.format(test=test)).summary} == {"rewritten"}
