@@ -48,7 +48,7 @@ from codemods.reading.asked_classes import model_of
 from codemods.reading.enclosing import call_by
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute, sets_on_itself
 from codemods.reading.texts import is_compared_with_text
-from codemods.reading.words import is_name
+from codemods.reading.words import is_name, last_name, words
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     BY_CLASS,
@@ -95,9 +95,25 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
         row = replace(row, message=message, hint=f"write model.{method}(...), and run again")
     elif row is OTHER:
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
-    stops = migrated and _is_silent(node, name, ctx)
-    raises = [Raise(node, row.code, row.message, model_of(ctx, node))] if stops else []
+    model = model_of(ctx, node)
+    stops = migrated and _is_silent(node, name, ctx) and not (row.code == PRIVATE.code and _is_inner(model, ctx))
+    raises = [Raise(node, row.code, row.message, model)] if stops else []
     return left(row.code, Level.MANUAL, ctx, node, row.message, row.hint, raises)
+
+
+def _is_inner(given: cst.BaseExpression | None, ctx: Context) -> bool:
+    """Whether what a private function is given is no model, but a set, or what came out of another one: no test of its
+    class would stop anything.
+    """
+    if given is None or ModelKind.FSDP in ctx.kinds(given):
+        return False
+    return not words(last_name(given)) & _MODELS
+
+
+_MODELS = frozenset(
+    {"m", "mod", "model", "models", "module", "modules", "net", "network", "root", "self", "unit", "unet"}
+)
+_MODELS |= {"actor", "critic", "policy", "student", "submodule", "teacher", "transformer"}
 
 
 def _sharded_parameter(call: cst.Call, ctx: Context) -> Fix:

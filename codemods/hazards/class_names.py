@@ -50,6 +50,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import call_given
 from codemods.reading.manual import is_constructor
+from codemods.reading.named_classes import named_classes
 from codemods.reading.places import base, bound
 from codemods.reading.shapes import called_on, went_over
 from codemods.reading.words import is_name
@@ -67,6 +68,7 @@ _READ = "is read of a module's class, and a sharded module has a class of its ow
 _READ_HINT = "where isinstance(m, FSDPModule), the old class is type(m).__bases__[1]"
 _DEPTH = 2
 """How many calls a module is followed up."""
+_OTHER_WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel"})
 _WRAPPER = re.compile(r"""["']FullyShardedDataParallel["']""")
 
 
@@ -79,7 +81,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         asked = [module for part in parts if (module := _class_of(part)) is not None]
         if not asked or any(_WRAPPER.search(ctx.code(part)) or ctx.fsdp1(part) == WRAPPER for part in parts):
             continue  # the wrapper's own name, and the wrapper, have rules that rewrite it
-        if any(_is_builtin(part, ctx) for part in parts):
+        if any(_is_builtin(part, ctx) for part in parts) or _names_another_wrapper(node):
             continue  # no module is of that class, sharded or not
         named = any(_OWN.search(ctx.code(part)) for part in parts)
         if named or any(_is_in_model(ctx, module) for module in asked):
@@ -166,6 +168,12 @@ def _names_used(ctx: Context) -> Iterator[Finding]:
 def _is_builtin(node: cst.BaseExpression, ctx: Context) -> bool:
     """`dict` of `type(x) is dict`."""
     return isinstance(node, cst.Name) and node.value in _BUILTINS and not ctx.is_local(node.value, node)
+
+
+def _names_another_wrapper(test: cst.Comparison) -> bool:
+    """`type(m).__name__ == "DistributedDataParallel"`, which is none of the classes that are sharded."""
+    named = named_classes(test)
+    return named is not None and all(each.evaluated_value in _OTHER_WRAPPERS for each in named.classes)
 
 
 def _class_of(node: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -49,6 +49,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
+from codemods.reading.births import are_other_objects
 from codemods.reading.just_made import is_just_made
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_optimizer
@@ -107,7 +108,7 @@ def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Cal
         module = wrapped_module(wrap)
         if module is None or not made & {origin.node for origin in file.origins(module)} or _is_seen(wrap, ctx):
             continue
-        if _is_behind(optimizer, ctx, wrap, file):
+        if _is_behind(optimizer, ctx, wrap, file) or are_other_objects(where, model, file, module):
             continue
         if file.path != ctx.path or not (ctx.excludes(wrap, optimizer) or _is_made_anew(optimizer, wrap, ctx)):
             return True

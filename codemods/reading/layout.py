@@ -64,7 +64,20 @@ def lost_comments(ctx: Context, statement: cst.CSTNode) -> list[str]:
     start, end = ctx.whole_lines(statement)
     above, below = ctx.text[:start].split("\n")[:-1], ctx.text[end:].split("\n")
     on_top = [line.strip() for line in reversed(_comments_on(ctx, statement, above))] if _is_apart(below) else []
-    return [*on_top, *comments_in(ctx.text[start:end])]
+    return [*on_top, *(each for each in comments_in(ctx.text[start:end]) if not _is_switched_off(each))]
+
+
+def _is_switched_off(comment: str) -> bool:
+    """`#default_auto_wrap_policy,` and `#100`: an argument, or another value of one."""
+    text = comment.lstrip("#").strip()
+    try:
+        code = ast.parse(text).body
+    except SyntaxError:
+        return False
+    value = code[0].value if len(code) == 1 and isinstance(code[0], ast.Expr) else None
+    if isinstance(value, ast.Constant) and isinstance(value.value, (int, float)):
+        return True
+    return text.endswith(",") and bool(code) and not text.rstrip(",").isalpha()
 
 
 def comments_in(code: str) -> list[str]:

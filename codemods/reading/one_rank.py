@@ -13,12 +13,19 @@ from codemods.reading.shown import is_only_shown
 from codemods.reading.words import last_name, words
 
 _OF = r"(?:cur|current|ddp|dist|dp|fsdp|global|local|my|node|proc|process|self|world)_"
-_RANK = rf"(?:\w+\.)*(?:{_OF})?rank|(?:\w+\.)*get_(?:{_OF})?rank\(\)"
-_FIRST = r"is_(?:main|master)(?:_process|_proc|_rank)?|(?:main|master)_process|is_rank_?(?:0|zero)|is_(?:chief|primary)"
+_ENVIRON = r"""int\(os\.(?:environ\[|environ\.get\(|getenv\()["'](?:LOCAL_)?RANK["'](?:, ["']?-?\d+["']?)?[\])]\)"""
+_RANK = rf"(?:\w+\.)*_?(?:{_OF})?rank|(?:\w+\.)*get_(?:{_OF})?rank\(\)|{_ENVIRON}"
+_FIRST = r"is_(?:global_|local_)?(?:main|master)(?:_process|_proc|_rank)?|(?:main|master)_process"
+_FIRST += r"|is_global_zero|is_rank_?(?:0|zero)|is_(?:chief|primary)"
 _MAIN = rf"(?:\w+\.)*(?:{_FIRST})(?:\([\w.]*\))?"
-_ONE = re.compile(rf"(?:{_RANK}) (?:== 0|<= 0|in [(\[]-1, 0[)\]])|not (?:{_RANK})|{_MAIN}")
-_ANY = re.compile(_RANK)
-_OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")
+_DEVICE = r"(?:\w+\.)*(?:gpu|gpu_id|device|device_id|process_index|local_process_index)"
+_WITHIN = re.compile(rf"{_DEVICE} (?:==|!=|>) 0|.*[\"']LOCAL_RANK[\"'].*")
+"""The number of a device, which is a rank within its node; and what torchrun says of that."""
+_ONE = re.compile(
+    rf"(?:{_RANK}) (?:== 0|<= 0|in [(\[{{](?:-1, )?0,?[)\]}}])|not (?:{_RANK})|{_MAIN}|{_DEVICE} == 0", re.I
+)
+_ANY = re.compile(_RANK, re.I)
+_OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}|{_DEVICE} (?:!=|>) 0", re.I)
 
 _ONLY = re.compile(rf"(?:\w+\.)*(?:get_)?world_size(?:\(\))? (?:==|<=) 1|(?:{_RANK}) == -1")
 _SEVERAL = frozenset({"ddp", "dist", "distributed", "fsdp", "initialized", "multi", "parallel"})
@@ -140,7 +147,10 @@ def _is_asked_in(node: cst.CSTNode, groups: frozenset[str], ctx: Context) -> boo
     meant = [value for name in names for where, value in ctx.bound(name) or () if where.path == ctx.path]
     names += [name for value in meant for name in ctx.inside(value) if isinstance(name, cst.Name)]
     if groups is _LOCAL:
-        return any(words(name.value) & groups for name in names)
+        compared = (each for test in tests for each in ctx.inside(test) if isinstance(each, cst.Comparison))
+        return any(words(name.value) & groups for name in names) or any(
+            _WITHIN.fullmatch(ctx.code(each)) is not None for each in compared
+        )
     ranks = [name for name in names if "rank" in words(name.value)]
     made = [origin.node for rank in ranks for origin in ctx.origins(rank)]
     of_group = any(isinstance(call, cst.Call) and call.args and last_name(call.func) == "get_rank" for call in made)

@@ -17,6 +17,8 @@ from codemods.tables.names import WRAPPER
 _NO_MODULES = frozenset({"abc.ABC", "object", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol"})
 _LIBRARIES = ("torch.optim.lr_scheduler.", "torch.utils.data.")
 """Schedulers, samplers and data sets, which are no modules either."""
+_OF_TORCH = ("torch.amp.", "torch.cuda.amp.", "torch.optim.", "torch.utils.data.")
+"""What makes no modules: optimizers and scalers, besides those."""
 _MODULE = "torch.nn.Module"
 _DEPTH = 5
 
@@ -29,11 +31,21 @@ def is_plain_self(ctx: Context, node: cst.BaseExpression) -> bool:
 
 def may_be_plain(ctx: Context, node: cst.BaseExpression) -> bool:
     """Whether an expression can be such an object, beside a model."""
-    if _is_asked_for(ctx, node):
+    if is_asked_for(ctx, node):
         return False
     calls = [(origin.file, origin.node) for origin in ctx.origins(node) if isinstance(origin.node, cst.Call)]
+    if any(_is_of_torch(file, call.func) for file, call in calls):
+        return True
     classes = [made for file, call in calls for made in file.origins(call.func)]
-    return any(isinstance(made.node, cst.ClassDef) and is_plain_class(made.file, made.node) for made in classes)
+    return any(isinstance(made.node, cst.ClassDef) and _is_no_module(made.file, made.node) for made in classes)
+
+
+def _is_of_torch(ctx: Context, made: cst.BaseExpression) -> bool:
+    return (ctx.dotted(made) or "").startswith(_OF_TORCH)
+
+
+def _is_no_module(ctx: Context, owner: cst.ClassDef) -> bool:
+    return is_plain_class(ctx, owner) or any(_is_of_torch(ctx, base.value) for base in owner.bases)
 
 
 def is_plain_object(ctx: Context, node: cst.BaseExpression) -> bool:
@@ -67,7 +79,7 @@ def _is_plain_base(ctx: Context, base: cst.BaseExpression, depth: int) -> bool:
     return all(isinstance(o.node, cst.ClassDef) and is_plain_class(o.file, o.node, depth - 1) for o in made)
 
 
-def _is_asked_for(ctx: Context, node: cst.BaseExpression) -> bool:
+def is_asked_for(ctx: Context, node: cst.BaseExpression) -> bool:
     """`if isinstance(model, nn.Module):` around it, or a test for FSDP."""
     for test in (each.test for each in ifs_around(ctx, node)):
         asked, kind = class_test(test, ctx) or (None, test)

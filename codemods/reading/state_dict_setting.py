@@ -18,7 +18,7 @@ from codemods.reading.optimizer_calls import arguments_of, function_of
 from codemods.reading.program import imports_wrapper
 from codemods.reading.state_dict_settings import Settings, context_of, default, settings
 from codemods.reading.words import last_name, words
-from codemods.tables.state_dicts import SET
+from codemods.tables.state_dicts import CONTEXT, SET
 
 _METHODS = ("state_dict", "load_state_dict")
 _STATIC = ("optim_state_dict", "optim_state_dict_to_load")
@@ -31,6 +31,17 @@ _LOADERS = frozenset({"load_state_dict", "optim_state_dict_to_load"})
 def setting_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     """The `state_dict_type` around a node, or the `set_state_dict_type` that always ran before in its function."""
     return context_of(node, ctx) or set_above(node, ctx)
+
+
+def is_in_context(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a node stands in a `state_dict_type`, of whatever model: `with context:` of what a function gave, too."""
+    blocks = (outer for outer in ctx.ancestors(node) if isinstance(outer, cst.With))
+    return any(_is_entered(item.item, ctx) for block in blocks for item in block.items)
+
+
+def _is_entered(entered: cst.BaseExpression, ctx: Context) -> bool:
+    made = [(ctx, entered), *((origin.file, origin.node) for origin in ctx.origins(entered))]
+    return any(isinstance(node, cst.Call) and where.fsdp1(node.func) == CONTEXT for where, node in made)
 
 
 def usual_or_default(model: cst.BaseExpression, ctx: PlannedContext) -> Settings:

@@ -94,8 +94,23 @@ class _Applier:
         if hole.file != number(self.path):
             raise Overlap(edit)
         inner = self._render(hole)
-        result.text += inner.text
+        result.text += inner.text if hole.is_lines else self._moved(inner.text, hole, result.text)
         result.kept += inner.kept
+
+    def _moved(self, text: str, hole: Hole, before: str) -> str:
+        """What an expression has on further lines stays under the line that it begins on."""
+        if "\n" not in text or _OVER_LINES.search(text):
+            return text
+        line = self._line_at(hole.start)
+        was = self._indent_at(line).removeprefix(self.taken.get(line, ""))
+        now = self._indent_in(before)
+        less = was.removeprefix(now)
+        first, *rest = text.splitlines(keepends=True)
+        lines = [each for each in rest if each.strip()]
+        is_under = all(each.startswith(less) and _UNDER.match(each, len(was)) for each in lines)
+        if not was.startswith(now) or not is_under:
+            return text
+        return first + "".join(each.removeprefix(less) for each in rest)
 
     def _copy(self, result: Rendered, start: int, end: int) -> None:
         if start < end:
@@ -142,6 +157,12 @@ class _Applier:
         found = _INDENT.match(self.text, line)
         return found.group() if found is not None else ""
 
+    @staticmethod
+    def _indent_in(text: str) -> str:
+        """That of the last line so far."""
+        line = text[text.rfind("\n") + 1 :]
+        return line[: len(line) - len(line.lstrip(" \t"))]
+
     def _takes_lines(self, edit: Edit) -> bool:
         starts = self.text[edit.start - 1 : edit.start] in {"", "\n"}
         return starts and not edit.text and self.text[edit.start : edit.end].endswith("\n")
@@ -177,6 +198,10 @@ def _blank_lines(before: str, behind: str) -> int:
 HEAD = re.compile(r":(?:[ \t]*#[^\n]*)?\r?\n\Z")
 """The end of a line under which a block begins."""
 _INDENT = re.compile(r"[ \t]*")
+_UNDER = re.compile(r"[ \t)\]}]")
+"""How a line goes on that stands further in than the first, or closes it."""
+_OVER_LINES = re.compile(r"\"{3}|'{3}|\\\r?\n")
+"""A text, or a statement, whose further lines cannot move."""
 _LINE_BELOW = re.compile(r"(?P<begun>(?:[ \t]*#[^\n]*)?\r?\n)(?P<indent>[ \t]*)(?P<rest>[^\n]*)")
 """One more line, behind what is said of the statement above it."""
 _BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")

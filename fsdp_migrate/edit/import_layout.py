@@ -22,6 +22,8 @@ _OWN = 3
 Statement = cst.Import | cst.ImportFrom
 
 
+_GAP = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
+"""The blank lines at the end of a text."""
 _BEGINS = re.compile(rf"{HEAD.pattern}|\n[ \t]+#[^\n]*\n\Z")
 """What no gap is left under: the head of a block, and a comment in one."""
 
@@ -166,8 +168,8 @@ class Layout:
                 continue
             # Lines went: of the blank lines before and behind them, the more stay.
             is_first = not written.strip() or _BEGINS.search(written) is not None
-            gap = written[len(written.rstrip("\r\n")) :].count("\n") - 1
-            room = None if is_first else gap
+            gap = _GAP.search(written)
+            room = None if is_first or gap is None else gap.group().count("\n")
             while room is None or room > 0:
                 line_end = self._tree.line_end(position)
                 if line_end == position or self._tree.text[position:line_end].strip():

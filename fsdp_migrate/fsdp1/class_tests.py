@@ -11,6 +11,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.asked_classes import Asking, classes_of
 from codemods.reading.enclosing import is_self
+from codemods.reading.named_classes import named_classes
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
@@ -338,6 +339,8 @@ def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
         left, right = _asked_for(file, test.left, node), _asked_for(file, test.right, node)
         return None if left is None or right is None else left | right
+    if isinstance(test, cst.Comparison):
+        return _named(file, test, node)
     if not isinstance(test, cst.Call) or not test.args or file.code(test.args[0].value) != file.code(node):
         return None
     if len(test.args) == 1:
@@ -350,6 +353,17 @@ def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -
         return None
     asked = list(classes_of(file, test.args[1].value))
     return frozenset({ModelKind.OTHER}) if is_asked_for_another(file, node, asked) else _said_by(asked)
+
+
+def _named(file: FileContext, test: cst.Comparison, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
+    """`type(model).__name__ == "DistributedDataParallel"`."""
+    named = named_classes(test)
+    if named is None or named.is_negated or file.code(named.asked) != file.code(node):
+        return None
+    names = {each.evaluated_value for each in named.classes}
+    if names <= {"DataParallel", "DistributedDataParallel"}:
+        return frozenset({ModelKind.DDP})
+    return frozenset({ModelKind.FSDP, ModelKind.DDP}) if WRAPPER in names else None
 
 
 def _said_by(asked: Sequence[Asking]) -> frozenset[ModelKind] | None:

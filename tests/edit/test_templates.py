@@ -58,6 +58,29 @@ def test_what_is_inserted_beside_a_node_is_not_a_part_of_it() -> None:
     assert rewritten("f(a)", Edit(0, 4, f"g({hole(2, 3)}, 1)"), Edit(3, 3, ", b")) == "g(a, 1)"
 
 
+def test_further_lines_of_a_node_stay_under_its_first() -> None:
+    """An argument that is given a name of its own: `precision = Settings(` (easy-to-hard, llama_recipes_pretrain)."""
+    text = "def f():\n    wrap(\n        a=Settings(\n            b=1,\n\n            c=2,\n        ),\n    )\n"
+    start, end = text.index("Settings"), text.index("),\n") + 1
+    edit = Edit(text.index("wrap"), len(text) - 1, f"s = {hole(start, end)}\n    g(s)")
+    settings = "Settings(\n        b=1,\n\n        c=2,\n    )"
+    assert rewritten(text, edit) == f"def f():\n    s = {settings}\n    g(s)\n"
+
+
+def test_lines_of_a_text_do_not_move() -> None:
+    text = 'def f():\n    g(\n        """a\n        b""",\n    )\n'
+    start, end = text.index('"""'), text.index('",\n') + 1
+    edit = Edit(text.index("g("), len(text) - 1, f"s = {hole(start, end)}")
+    assert rewritten(text, edit) == 'def f():\n    s = """a\n        b"""\n'
+
+
+def test_lines_that_only_brackets_hold_stay_further_in() -> None:
+    text = "def f():\n    g(\n        a=b\n        if c\n        else d,\n    )\n"
+    start, end = text.index("b\n"), text.index("d,\n") + 1
+    edit = Edit(text.index("g("), len(text) - 1, f"s = ({hole(start, end)})")
+    assert rewritten(text, edit) == "def f():\n    s = (b\n        if c\n        else d)\n"
+
+
 def test_kept_pieces_are_known_by_their_place() -> None:
     result = apply(HERE, "f(FSDP, FSDP)", [Edit(0, 13, f"g({hole(2, 6)})")])
     assert result.text == "g(FSDP)"

@@ -1993,6 +1993,24 @@ program(
         return wrap(Plain(), config.precision)
     """,
 )
+program(
+    "offload that a method of the settings gives",
+    """
+    class Config:
+        offload, params = True, False
+
+        def get_offload(self):
+            if not self.offload:
+                return None
+            return CPUOffload(offload_params=self.params)
+
+
+    def build():
+        config = Config()
+        policy = ModuleWrapPolicy({Block})
+        return FSDP(Plain(), auto_wrap_policy=policy, cpu_offload=config.get_offload(), use_orig_params=True)
+    """,
+)
 
 # What is left alone
 

@@ -824,6 +824,28 @@ def test_offload_that_a_function_chooses_is_chosen_there() -> None:
     assert "offload_policy = CPUOffloadPolicy() if offload and offload.offload_params else OffloadPolicy()" in text
 
 
+@pytest.mark.parametrize("given", ["config.get_offload()", 'config["offload"]', "choose(config)"])
+def test_offload_that_a_call_or_a_table_gives_is_read_at_run_time(given: str) -> None:
+    """It drew in `shard_model` (SPARSA: 657 lines of support)."""
+    before = f"""
+        from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+        def choose(config):
+            if not config.offload:
+                return None
+            return CPUOffload(offload_params=config.params)
+
+
+        def wrap(model, config):
+            return FSDP(model, cpu_offload={given})
+        """
+    text = rewrite(code(before)).text
+    assert f"    cpu_offload = {given}\n    offload_policy = (\n" in text
+    assert "CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()" in text
+    assert "    return fully_shard(model, offload_policy=offload_policy)\n" in text
+
+
 def test_a_choice_of_settings_goes_with_the_call_that_took_it() -> None:
     text = (
         "from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP\n\n\n"

@@ -1664,3 +1664,25 @@ def test_arguments_of_units_that_run_time_decides(old: str, new: str) -> None:
     text = OWN_ARGUMENTS.replace(old, new)
     assert text != OWN_ARGUMENTS
     assert "shard_model" in rewrite(code(text)).support
+
+
+def test_what_is_switched_off_in_a_policy_goes_with_it() -> None:
+    """`#100` stood alone above the loop (qatree)."""
+    before = """
+        import functools
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+
+        def wrap(net):
+            policy = functools.partial(
+                #default_auto_wrap_policy,
+                size_based_auto_wrap_policy,
+                min_num_params=20000#100
+            )  # large
+            return FSDP(net, auto_wrap_policy=policy)
+        """
+    text = rewrite(code(before)).text
+    assert "default_auto_wrap_policy" not in text
+    assert "    # large\n    for unit in units_by_size(net, 20000):\n" in text
+    assert "100\n" not in text

@@ -209,3 +209,18 @@ def test_plain_scaler_of_a_script_beside() -> None:
     other = f"import torch\nfrom shared import optimizer_of\n\n\ndef train(model):\n{step}"
     result = rewrite_files({"shared.py": shared, "one.py": one, "other.py": other})
     assert [finding.path.name for finding in result.findings if finding.rule == "FM204"] == ["one.py"]
+
+
+def test_the_name_that_the_file_has_is_taken() -> None:
+    """`torch.amp.GradScaler()` stood beside `GradScaler("cuda")` (llm_training_demo)."""
+    text = (
+        "from torch.amp import GradScaler\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n\n\n"
+        "def main(net, sharded):\n"
+        "    model = FSDP(net)\n"
+        "    return model, ShardedGradScaler() if sharded else GradScaler()\n"
+    )
+    after = rewrite(text).text
+    assert after.endswith("    model = fully_shard(net)\n    return model, GradScaler()\n")
+    assert "import torch\n" not in after

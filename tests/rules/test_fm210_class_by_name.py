@@ -33,6 +33,14 @@ CASES = [
     ("'FullyShardedDataParallel' in type(x).__name__", "isinstance(x, FSDPModule)"),
     ("'FullyShardedDataParallel' not in str(type(x))", "not isinstance(x, FSDPModule)"),
     ("type(x.model).__name__ != 'FullyShardedDataParallel' or x", "not isinstance(x.model, FSDPModule) or x"),
+    (
+        "type(x).__name__ in ('FullyShardedDataParallel', 'DistributedDataParallel')",
+        "isinstance(x, FSDPModule) or type(x).__name__ == 'DistributedDataParallel'",
+    ),
+    (
+        "not type(x).__name__ not in ['A', 'FullyShardedDataParallel', 'B']",
+        "not (not isinstance(x, FSDPModule) and type(x).__name__ not in ('A', 'B'))",
+    ),
 ]
 
 
@@ -45,7 +53,7 @@ def test_name_becomes_a_class_test(before: str, after: str) -> None:
 
 STOPPED = [
     "'FullyShardedDataParallel_' in type(x).__name__",
-    "x.__class__.__name__ in ('FullyShardedDataParallel', 'DistributedDataParallel')",
+    "x.__class__.__name__ in ('FullyShardedDataParallel', OTHER)",
     "type(x()).__name__ == 'FullyShardedDataParallel'",
 ]
 
@@ -55,3 +63,29 @@ def test_other_tests_of_the_name_raise(expression: str) -> None:
     result = check_marked(HEAD + f"    return {expression}\n", "FM210", Level.MANUAL, "name of its class")
     guard = '    if isinstance(x, FSDPModule):\n        raise NotImplementedError("fsdp-migrate FM210: '
     assert (guard in one_line(result.text)) == ("x()" not in expression)  # no name is at hand
+
+
+UNWRAPPED = """\
+def unwrap(model):
+    if type(model).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel"):
+        return model.module
+    return model
+
+
+def without_ddp(model):
+    if type(model).__name__ == "DistributedDataParallel":
+        return model.module
+    return model
+
+
+def main(net):
+    return unwrap(FSDP(net)), without_ddp(FSDP(net))
+"""
+
+
+def test_what_the_name_of_a_class_says() -> None:
+    """Both raised, or were asked about (single-gpu-llm-toolkit)."""
+    result = rewrite(HEAD.partition("\n")[0] + "\n\n\n" + UNWRAPPED)
+    assert 'if isinstance(model, FSDPModule) or type(model).__name__ == "DistributedDataParallel":' in result.text
+    assert 'if type(model).__name__ == "DistributedDataParallel":\n        return model.module\n' in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten"}

@@ -1368,3 +1368,129 @@ class Trainer:
 def test_a_flag_that_is_put_together_and_set_once(more: str, is_left: bool) -> None:
     """Where it is asked again, it is what the model was wrapped by."""
     assert ("torch.save(self.model.state_dict(), path)" in rewrite(TRAINER.format(more=more)).text) is is_left
+
+
+ANY_IN_CONTEXT = """\
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def kind(module):
+    return FSDP.state_dict_type(
+        module, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    )
+
+
+class Strategy:
+    def setup(self, module):
+        return FSDP(module)
+
+    def save(self, path, state):
+        found = [each for each in state.values() if isinstance(each, FSDP)]
+        {context}
+            for key, value in state.items():
+                if isinstance(value, torch.nn.Module):
+                    state[key] = {value}
+        torch.save(state, path)
+"""
+_DIRECT = """\
+with FSDP.state_dict_type(
+            found[0], StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        ):"""
+
+
+@pytest.mark.parametrize(
+    ("context", "after"),
+    [
+        (_DIRECT, "full_state_dict(value, offload_to_cpu=True, rank0_only=True)"),
+        ("entered = kind(found[0])\n        with entered:", "model_state_dict(value)"),
+    ],
+)
+def test_what_may_be_the_model_of_a_context_under_any_name(context: str, after: str) -> None:
+    """The context went, and what one rank saved was its own shards (gapetron, a copy of Lightning's strategy)."""
+    text = ANY_IN_CONTEXT.replace("{context}", context).replace("{value}", "value.state_dict()")
+    if context == _DIRECT:
+        text = text[: text.index("def kind")] + text[text.index("class Strategy") :]
+    result = rewrite(text)
+    assert f"state[key] = {after}\n" in result.text
+    assert "FM304" in {finding.rule for finding in result.findings}
+
+
+def test_an_optimizer_in_a_context_stays() -> None:
+    text = ANY_IN_CONTEXT.replace("{context}", _DIRECT).replace("{value}", "optimizer.state_dict()")
+    text = text.replace("path, state):", "path, state, optimizer):")
+    assert "state[key] = optimizer.state_dict()\n" in rewrite(text).text
+
+
+SAVED_TOGETHER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from transformers import get_scheduler
+
+
+class Checkpointer:
+    def __init__(self, **objects):
+        self.objects = objects
+
+    def save(self, path):
+        torch.save({{name: item.state_dict() for name, item in self.objects.items()}}, path)
+
+
+def main(net, optimizer):
+    Checkpointer(model=FSDP(net), other={other}).save("last.pt")
+"""
+
+
+@pytest.mark.parametrize("other", ["torch.optim.SGD(net.parameters(), 0.1)", 'get_scheduler("linear", optimizer)'])
+def test_what_is_saved_beside_a_model_in_a_loop_is_read_as_before(other: str) -> None:
+    """torch's function takes modules alone: it raised for an optimizer (AttributeError at the first checkpoint)."""
+    text = " ".join(rewrite(SAVED_TOGETHER.format(other=other)).text.split())
+    read = "get_model_state_dict(item, options=StateDictOptions(full_state_dict=True))"
+    assert f"name: ( {read} if isinstance(item, nn.Module) else item.state_dict() )" in text, text
+
+
+def test_what_is_asked_to_be_a_module_may_be_the_model() -> None:
+    """Nothing was said of it, and one rank saved its own shards."""
+    text = ANY.format(statement="if isinstance(part, torch.nn.Module):\n        torch.save(part.state_dict(), path)")
+    text = text.replace('    keep(net.parts, "last.pt")\n', "")
+    check_marked(text, "FM304", words="cannot be seen")
+
+
+BY_DEVICE = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, args, gpus, device, path):
+    model = FSDP(net)
+    if {test}:
+        path.save(model.state_dict())
+"""
+
+
+@pytest.mark.parametrize(
+    "test", ["args.gpu == 0", "args.gpu_id == 0 and path", "device == 0", "args.process_index == 0"]
+)
+def test_the_number_of_a_device_is_a_rank(test: str) -> None:
+    """`if self.device == 0:` gathered there, and waited for ever, without a word (segmentation_distributed)."""
+    check_marked(BY_DEVICE.format(test=test), "FM304", words="read on one rank alone")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "RANK in {-1, 0}",
+        'int(os.environ["RANK"]) == 0',
+        'int(os.environ.get("LOCAL_RANK", 0)) == 0',
+        "args._rank == 0",
+        "args.is_global_zero",
+        "args.is_local_main_process",
+    ],
+)
+def test_other_spellings_of_the_first_rank(test: str) -> None:
+    text = BY_DEVICE.format(test=test).replace("from torch", "import os\n\nfrom torch", 1)
+    check_marked(text, "FM304", words="read on one rank alone")
+
+
+@pytest.mark.parametrize("test", ["gpus == 0", "args.num_gpu == 0", "not args.gpu", "device", 'device == "cuda"'])
+def test_what_else_is_said_of_devices_is_none(test: str) -> None:
+    assert {level for _, level, _ in rewrite(BY_DEVICE.format(test=test)).summary} == {"rewritten"}

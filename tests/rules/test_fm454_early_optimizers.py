@@ -18,6 +18,30 @@ HEAD = code(
     """
 )
 NOT_SEEN = {
+    "of a model that a function keeps": """
+        NET = None
+
+
+        def build(size):
+            global NET
+            if NET is None:
+                NET = nn.Linear(size, size)
+            return NET
+
+
+        def wrap(net):
+            return FSDP(net, use_orig_params=True)
+
+
+        def main(size):
+            net = build(size)
+            optimizer = Adam(net.parameters())
+            return finish(size), optimizer
+
+
+        def finish(size):
+            return wrap(build(size))
+        """,
     "in one object with the model": """
         from types import SimpleNamespace
 
@@ -83,6 +107,23 @@ NOT_SEEN = {
         """,
 }
 SEEN = {
+    "of another model that the same function makes": """
+        def build(size):
+            return nn.Linear(size, size)
+
+
+        def alone(size):
+            net = build(size).to("cuda")
+            return net, Adam(net.parameters())
+
+
+        def wrap(net):
+            return FSDP(net)
+
+
+        def sharded(size):
+            return wrap(build(size))
+        """,
     "below, of the module inside": """
         def main():
             net = nn.Linear(2, 2)

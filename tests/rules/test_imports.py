@@ -399,6 +399,13 @@ def test_of_the_blank_lines_around_an_import_that_goes_the_more_stay(gap: int) -
     assert rewrite(first + goes + wrap).text == first + wrap.replace("FSDP", "fully_shard")
 
 
+def test_blank_lines_of_spaces_are_blank() -> None:
+    """Two of them stayed (translate_vi_en_bidir)."""
+    head = "from torch.distributed.fsdp import fully_shard\n\n\ndef wrap(net):\n    net.start()\n    \n"
+    goes = "    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n    \n"
+    assert rewrite(f"{head}{goes}    return FSDP(net)\n").text == f"{head}    return fully_shard(net)\n"
+
+
 def test_form_feeds_and_odd_blank_lines_stay() -> None:
     text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\x0c\n   \nmodel = FSDP(net)\n\n\n\n"
     assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(

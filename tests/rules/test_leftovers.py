@@ -283,3 +283,29 @@ def test_method_of_the_programs_own_named_like_an_internal(defined: str, is_told
         "    def check(self, net, tensor):\n        self.model = FSDP(net)\n        return self._local_shard(tensor)\n"
     )
     assert ("FM401" in {finding.rule for finding in rewrite(text).findings}) == is_told
+
+
+OWN_CLIPPING = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, _runtime_utils
+from torch.distributed.fsdp.fully_sharded_data_parallel import _get_grad_norm
+
+
+def clip(module):
+    _runtime_utils._lazy_init(module, module)
+    sharded = set()
+    for handle in module._all_handles:
+        sharded.add(handle.flat_param)
+    return _get_grad_norm(sharded, 2.0)
+
+
+def main(net):
+    return clip(FSDP(net))
+"""
+
+
+def test_what_a_private_function_is_given_beside_a_model_does_not_raise() -> None:
+    """`if isinstance(sharded, FSDPModule):` of a set stopped nothing (easy-to-hard: 12 such tests)."""
+    text = rewrite(OWN_CLIPPING).text
+    assert text.count("raise NotImplementedError(") == 1
+    assert text.index("raise NotImplementedError(") < text.index("_runtime_utils._lazy_init(module, module)")
+    assert "isinstance(sharded, FSDPModule)" not in text

@@ -104,7 +104,8 @@ from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, compiled_from, m
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.own_keys import adds_keys
-from codemods.reading.plain_objects import but_for_others, may_be_plain
+from codemods.reading.places import bound
+from codemods.reading.plain_objects import but_for_others, is_asked_for, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
@@ -113,6 +114,7 @@ from codemods.reading.setting_helpers import helper_of
 from codemods.reading.shapes import is_attribute
 from codemods.reading.state_dict_setting import (
     is_gathered,
+    is_in_context,
     is_kept_at_run_time,
     set_above,
     setting_of,
@@ -168,7 +170,19 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
             replace(f, level=Level.MANUAL, message=f"{f.message}; {READ_ALONE}", hint=READ_HINT) for f in made.findings
         ]
         made = replace(made, findings=told)
-    return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
+    is_torchs = any(item.module == DCP for item in made.imports)  # which takes modules alone
+    is_mixed = may_be_plain(ctx, found.model) or (is_torchs and _is_one_of_several(found.model, ctx))
+    return but_for_others(made, call, ctx) if made.edits and is_mixed else made
+
+
+def _is_one_of_several(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`value` of `for key, value in objects.items():`, which has more than models, and not all of it is seen."""
+    if not isinstance(model, cst.Name) or _MODEL.search(model.value) or ctx.kinds(model) == {ModelKind.FSDP}:
+        return False
+    if is_asked_for(ctx, model):
+        return False
+    loops = (outer.for_in if isinstance(outer, cst.BaseComp) else outer for outer in ctx.ancestors(model))
+    return any(isinstance(each, (cst.For, cst.CompFor)) and model.value in bound(each.target) for each in loops)
 
 
 def _is_read_alone(call: cst.Call, ctx: Context) -> bool:
@@ -238,7 +252,7 @@ def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model, whose shards would be saved without a word."""
     if not ctx.plan.migrates:
         return False
-    if not _MODEL.search(ctx.code(model)) and not _is_handed_over(model, ctx):
+    if not _MODEL.search(ctx.code(model)) and not _is_handed_over(model, ctx) and not _is_read_as_model(model, ctx):
         return False
     if _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
@@ -253,6 +267,16 @@ def _is_handed_over(model: cst.BaseExpression, ctx: Context) -> bool:
         return False
     made = (origin.node for origin in ctx.origins(model))
     return any(isinstance(node, cst.Call) and _hands_over(node, ctx) for node in made)
+
+
+def _is_read_as_model(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the program set a kind of state dict around it: `for key, value in state.items():` can give the model.
+
+    So it can where a file that deals in FSDP1 asks whether it is a module.
+    """
+    if not isinstance(model, cst.Name) or _words(model, ctx) & _OTHERS:
+        return False
+    return is_in_context(model, ctx) or (imports_wrapper(ctx) and is_asked_for(ctx, model))
 
 
 def _hands_over(call: cst.Call, ctx: Context) -> bool:
@@ -325,6 +349,9 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
             return None
         if usual is not None:
             return _through_support(found, ctx, "full_state_dict", usual.full_arguments)
+        context = context_of(found.call, ctx)
+        if context is not None:
+            return _in_context(found, context, ctx)
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
         if is_described(found.call, ctx):
@@ -341,6 +368,15 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
         return _manual(found, ctx, str(undecided))
+
+
+def _in_context(found: StateCall, context: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """What is not seen to be the model of the context, and may be."""
+    try:
+        chosen = settings(context, ctx)
+    except NotStatic as undecided:
+        return _manual(found, ctx, str(undecided))
+    return _through_support(found, ctx, "full_state_dict", chosen.full_arguments) if chosen.is_full else None
 
 
 def _in_foreign(found: StateCall, context: cst.BaseExpression, ctx: PlannedContext) -> Fix:

@@ -64,6 +64,7 @@ _PARTED = (
 )
 _PARTED_HINT = "expect other losses than before, from the first gradient that overflows on some ranks alone"
 _IGNORED = ("ignored_modules", "ignored_states")
+_AMP = "torch.amp"
 _PLAIN = frozenset({"torch.GradScaler", "torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"})
 _PLAIN |= {"torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"}
 
@@ -80,25 +81,41 @@ def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
     given = by_parameter(node.args, _ORDER) if ctx.fsdp1(node.func) == "ShardedGradScaler" else None
     if given is None:
         return None
-    torch = ctx.named(Import("torch"), node)
+    scaler, item = _written(node, ctx)
     group, kept = given.pop("process_group", None), []
     for name, argument in given.items():
         is_placed = argument.keyword is None and name in _SAME_PLACE
         kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
-    text = f"{torch.local}.amp.GradScaler({', '.join(kept)})"
+    text = f"{scaler}({', '.join(kept)})"
     place = _choice_of_the_same(node, text, ctx) or node
     says = finding(CODE, Level.REWRITTEN, ctx, node, _BECOMES)
     if group is not None and not is_default(ctx, group.value):
         says = finding(CODE, Level.REVIEW, ctx, node, f"{_BECOMES}; {_GROUP}", _GROUP_HINT)
     if _ignores_parameters(ctx):
         says = finding(CODE, Level.MANUAL, ctx, node, f"{_BECOMES}; {_MIXED}", _HINT)
-    return Fix([Edit(*ctx.bare_span(place), text)], [says], [torch])
+    return Fix([Edit(*ctx.bare_span(place), text)], [says], [item])
 
 
 def _of_name(name: Reference, ctx: Context) -> Fix:
-    torch = ctx.named(Import("torch"), name)
-    text = f"{torch.local}.amp.GradScaler"
-    return rewritten(CODE, ctx, name, [Edit(*ctx.span(name), text)], _BECOMES, [torch])
+    text, item = _written(name, ctx)
+    return rewritten(CODE, ctx, name, [Edit(*ctx.span(name), text)], _BECOMES, [item])
+
+
+def _written(at: cst.CSTNode, ctx: Context) -> tuple[str, Import]:
+    """`torch.amp.GradScaler`, or the name by which the file has it already."""
+    if any(_names_scaler(line, ctx) for line in ctx.nodes(cst.ImportFrom)):
+        item = ctx.named(Import(_AMP, "GradScaler"), at)
+        return item.local, item
+    torch = ctx.named(Import("torch"), at)
+    return f"{torch.local}.amp.GradScaler", torch
+
+
+def _names_scaler(line: cst.ImportFrom, ctx: Context) -> bool:
+    """`from torch.amp import GradScaler`, for the whole file."""
+    if line.module is None or line.relative or ctx.code(line.module) != _AMP:
+        return False
+    names = line.names if isinstance(ctx.scope(line), cst.Module) and not isinstance(line.names, cst.ImportStar) else ()
+    return any(alias.evaluated_name == "GradScaler" and alias.asname is None for alias in names)
 
 
 def _of_plain(call: cst.Call, ctx: Context) -> Fix:

@@ -39,8 +39,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, Context, Fix, Level, Raise, Rule, left, replaced
+from codemods.api import FSDP_MODULE, Context, Fix, Import, Level, Raise, Rule, left, replaced
 from codemods.reading.asked_classes import asked_for_class
+from codemods.reading.named_classes import Named, instance_named, instance_of, named_classes
 from codemods.tables.names import WRAPPER
 
 CODE = "FM210"
@@ -52,15 +53,31 @@ _HINT = "ask isinstance(model, FSDPModule) instead"
 def fix(test: cst.Comparison, ctx: Context) -> Fix | None:
     if len(test.comparisons) != 1 or not _is_by_name(test, ctx):
         return None
-    known, operator = _asked(test), test.comparisons[0].operator
+    named, known, operator = named_classes(test), _asked(test), test.comparisons[0].operator
+    message = "a test of the class's name becomes a class test"
+    item = ctx.named(FSDP_MODULE, test)
+    if named is not None and len(named.classes) > 1 and not test.lpar:
+        return replaced(CODE, ctx, test, _beside_others(named, test, item, ctx), message, [item])
     if known is None or test.lpar:
         stopped = Raise(test, CODE, _MESSAGE, asked_for_class(ctx, test))
         return left(CODE, Level.MANUAL, ctx, test, _MESSAGE, _HINT, [stopped])
-    item = ctx.named(FSDP_MODULE, test)
     asked = f"isinstance({ctx.quote(known)}, {item.local})"
     text = f"not {asked}" if isinstance(operator, (cst.NotEqual, cst.NotIn)) else asked
-    message = "a test of the class's name becomes a class test"
     return replaced(CODE, ctx, test, text, message, [item])
+
+
+def _beside_others(named: Named, test: cst.Comparison, item: Import, ctx: Context) -> str:
+    """Classes besides the wrapper's are told by their names as before."""
+    rest = [ctx.code(each) for each in named.classes if not _is_wrapper(each)]
+    several = f"({', '.join(rest)})"
+    is_one = len(rest) == 1
+    asked, name = f"isinstance({ctx.quote(named.asked)}, {item.local})", ctx.quote(named.name)
+    if named.is_negated:
+        text = f"not {asked} and {name} {'!=' if is_one else 'not in'} {rest[0] if is_one else several}"
+    else:
+        text = f"{asked} or {name} {'==' if is_one else 'in'} {rest[0] if is_one else several}"
+    is_inside = isinstance(ctx.parent(test), (cst.BooleanOperation, cst.UnaryOperation, cst.ComparisonTarget))
+    return f"({text})" if is_inside else text
 
 
 def _is_by_name(test: cst.Comparison, ctx: Context) -> bool:
@@ -73,32 +90,17 @@ def _asked(test: cst.Comparison) -> cst.BaseExpression | None:
     """`x` of `type(x).__name__ == "Full…"`, and of `"Full…" in str(type(x))`, which has the name in it."""
     target = test.comparisons[0]
     if isinstance(target.operator, (cst.Equal, cst.NotEqual)):
-        return _instance(test.left) if _is_wrapper(target.comparator) else None
+        return instance_named(test.left) if _is_wrapper(target.comparator) else None
     if not isinstance(target.operator, (cst.In, cst.NotIn)) or not _is_wrapper(test.left):
         return None
     whole = target.comparator
     if isinstance(whole, cst.Call) and isinstance(whole.func, cst.Name) and whole.func.value in {"repr", "str"}:
-        return _of_class(whole.args[0].value) if len(whole.args) == 1 else None
-    return _instance(whole)
+        return instance_of(whole.args[0].value) if len(whole.args) == 1 else None
+    return instance_named(whole)
 
 
 def _is_wrapper(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.SimpleString) and node.evaluated_value == WRAPPER
-
-
-def _instance(name: cst.BaseExpression) -> cst.BaseExpression | None:
-    """`x` of `type(x).__name__` and of `x.__class__.__name__`."""
-    return _of_class(name.value) if isinstance(name, cst.Attribute) and name.attr.value == "__name__" else None
-
-
-def _of_class(kind: cst.BaseExpression) -> cst.BaseExpression | None:
-    """`x` of `type(x)` and of `x.__class__`."""
-    value = None
-    if isinstance(kind, cst.Attribute) and kind.attr.value == "__class__":
-        value = kind.value
-    elif isinstance(kind, cst.Call) and isinstance(kind.func, cst.Name) and kind.func.value == "type":
-        value = kind.args[0].value if len(kind.args) == 1 else None
-    return value if isinstance(value, (cst.Name, cst.Attribute)) else None
 
 
 RULE = Rule(CODE, "class-by-name", __doc__, nodes=(cst.Comparison,), fix=fix)

@@ -37,6 +37,10 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
         draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
         offload_at_run_time(draft.file.quote(value), draft)
         return
+    if isinstance(value, (cst.Call, cst.Subscript)) and not (value is node and is_seen) and not _is_one_flag(origins):
+        draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
+        offload_at_run_time(draft.held(draft.file.quote(value), "cpu_offload", "fsdp_cpu_offload"), draft)
+        return
     if len(origins) != 1:
         raise NotStatic("cpu_offload is one of several values")
     if not isinstance(node, cst.Call) or not is_seen:
@@ -52,6 +56,13 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     else:
         raise NotStatic("cpu_offload is only known at run time")
     _compute_on_cpu(draft)
+
+
+def _is_one_flag(origins: Sequence[Origin]) -> bool:
+    """Whether a function returns one `CPUOffload(…)` that says True or False."""
+    node = origins[0].node
+    flag = _flag(origins[0].file, node) if isinstance(node, cst.Call) else None
+    return len(origins) == 1 and flag in {"False", "True"}
 
 
 def _offload_in_place(value: cst.BaseExpression, draft: Draft) -> bool:
