@@ -116,10 +116,10 @@ class SearchPath:
     def _ways_of(self, path: Path) -> Iterator[Way]:
         for importer in self._importers.get(path, ()):
             outer = self.ways(importer)
-            above = frozenset().union(*(way.roots for way in outer))
             root = self._between(importer, path)
             if root is not None:
-                yield Way(above | {root}, path.relative_to(root).parts[:-1])
+                above = {way.roots for way in outer} or {frozenset[Path]()}
+                yield from (Way(roots | {root}, path.relative_to(root).parts[:-1]) for roots in above)
             if self._is_relative(importer, path):
                 for way in outer:
                     if way.package:
@@ -138,9 +138,11 @@ class SearchPath:
                 roots.add(path.parent)  # nothing but a script can lie there
             if _is_test(path) and not any(map(path.is_relative_to, roots)):
                 roots.add((root_package(path.parent) or path).parent)  # pytest puts it there
-            is_member = any(found.level for found in self._of(path)) and root_package(path.parent) is not None
-            is_below = is_member and path.is_relative_to(folder)
-            yield Way(frozenset(roots), path.relative_to(folder).parts[:-1] if is_below else ())
+            package = root_package(path.parent) if self.imports_relatively(path) else None
+            inside = path.relative_to(folder).parts[:-1] if path.is_relative_to(folder) else ()
+            yield Way(frozenset(roots), inside if package is not None else ())
+            if package is not None and not inside:  # `except ImportError: from wrap import build`: run as both
+                yield Way(frozenset({package.parent}), path.relative_to(package.parent).parts[:-1])
 
     def _is_relative(self, importer: Path, target: Path) -> bool:
         stem = target.parent if target.name == "__init__.py" else target.with_suffix("")

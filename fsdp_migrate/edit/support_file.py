@@ -179,7 +179,8 @@ def _module_names(
     working = {form: {way for way in ways if _works(form, home, way)} for form in forms}
     first = max(forms, key=lambda form: len(working[form]))  # the first of the best
     others = [form for form in forms if working[form] | working[first] > working[first]]
-    modules = (first, max(others, key=lambda form: len(working[form]))) if others else (first,)
+    both = (first, max(others, key=lambda form: len(working[form]))) if others else (first,)
+    modules = tuple(sorted(both, key=lambda form: form == NAME))  # what is only beside a script comes last
     served = frozenset().union(*(working[form] for form in modules))
     return modules, tuple(sorted({root for way in ways - served for root in way.roots}))
 

@@ -126,6 +126,12 @@ BOTH = {
     "pkg/train.py": "from par import wrap\n" + MAIN,
     "main.py": "from pkg.par import wrap\n" + MAIN,
 }
+EITHER = {
+    "pkg/__init__.py": "",
+    "pkg/par.py": "try:\n    from .other import other\nexcept ImportError:\n    from other import other\n" + WRAP,
+    "pkg/other.py": WRAP.replace("wrap", "other"),
+    "pkg/train.py": "try:\n    from .par import wrap\nexcept ImportError:\n    from par import wrap\n" + MAIN,
+}
 
 
 def rewritten(folder: Path, files: dict[str, str]) -> dict[str, str]:
@@ -166,6 +172,14 @@ def test_module_of_a_package_that_a_script_beside_it_imports_too(tmp_path: Path)
     rewritten(tmp_path / "x", BOTH)
     start(tmp_path / "x", ["main.py"])
     start(tmp_path / "x", ["pkg/train.py"])
+
+
+def test_script_that_takes_its_modules_flat_where_it_is_no_member(tmp_path: Path) -> None:
+    written = rewritten(tmp_path / "x", EITHER)
+    start(tmp_path / "x", ["-m", "pkg.train"])
+    start(tmp_path / "x", ["pkg/train.py"])
+    here = "except ImportError:  # started from its own folder\n    from fsdp2_support import shard_model\n"
+    assert all(here in written[path] for path in ("pkg/par.py", "pkg/other.py"))
 
 
 def test_folder_of_the_project_that_is_called_like_a_library(tmp_path: Path) -> None:
