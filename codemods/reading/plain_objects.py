@@ -33,19 +33,32 @@ def may_be_plain(ctx: Context, node: cst.BaseExpression) -> bool:
     """Whether an expression can be such an object, beside a model."""
     if is_asked_for(ctx, node):
         return False
-    calls = [(origin.file, origin.node) for origin in ctx.origins(node) if isinstance(origin.node, cst.Call)]
+    classes = (made for file, call in _made(ctx, node) for made in file.origins(call.func))
+    return any(isinstance(made.node, cst.ClassDef) and is_plain_class(made.file, made.node) for made in classes)
+
+
+def may_be_of_torch(ctx: Context, node: cst.BaseExpression) -> bool:
+    """The same of torch's optimizers, scalers and the like, and of what inherits from one."""
+    if is_asked_for(ctx, node):
+        return False
+    calls = _made(ctx, node)
     if any(_is_of_torch(file, call.func) for file, call in calls):
         return True
-    classes = [made for file, call in calls for made in file.origins(call.func)]
-    return any(isinstance(made.node, cst.ClassDef) and _is_no_module(made.file, made.node) for made in classes)
+    classes = ((made.file, made.node) for file, call in calls for made in file.origins(call.func))
+    return any(
+        _is_of_torch(file, base.value)
+        for file, owner in classes
+        if isinstance(owner, cst.ClassDef)
+        for base in owner.bases
+    )
+
+
+def _made(ctx: Context, node: cst.BaseExpression) -> list[tuple[Context, cst.Call]]:
+    return [(origin.file, origin.node) for origin in ctx.origins(node) if isinstance(origin.node, cst.Call)]
 
 
 def _is_of_torch(ctx: Context, made: cst.BaseExpression) -> bool:
     return (ctx.dotted(made) or "").startswith(_OF_TORCH)
-
-
-def _is_no_module(ctx: Context, owner: cst.ClassDef) -> bool:
-    return is_plain_class(ctx, owner) or any(_is_of_torch(ctx, base.value) for base in owner.bases)
 
 
 def is_plain_object(ctx: Context, node: cst.BaseExpression) -> bool:

@@ -105,7 +105,7 @@ from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.own_keys import adds_keys
 from codemods.reading.places import bound
-from codemods.reading.plain_objects import but_for_others, is_asked_for, may_be_plain
+from codemods.reading.plain_objects import but_for_others, is_asked_for, may_be_of_torch, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
@@ -179,6 +179,8 @@ def _is_one_of_several(model: cst.BaseExpression, ctx: Context) -> bool:
     """`value` of `for key, value in objects.items():`, which has more than models, and not all of it is seen."""
     if not isinstance(model, cst.Name) or _MODEL.search(model.value) or ctx.kinds(model) == {ModelKind.FSDP}:
         return False
+    if may_be_of_torch(ctx, model):
+        return True
     if is_asked_for(ctx, model):
         return False
     loops = (outer.for_in if isinstance(outer, cst.BaseComp) else outer for outer in ctx.ancestors(model))
