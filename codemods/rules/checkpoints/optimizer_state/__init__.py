@@ -73,8 +73,8 @@ of the support module stand around torch's where those would give something else
   torch's function fails.
 
 A state that is made ready, and that nothing reads then, was never loaded by FSDP1. It is loaded where the call or the
-function around has the optimizer, and that is for review, since the run goes on from it now; where not, the call stays,
-and an FSDP2 model raises there.
+function around has the optimizer, and that is for review, since the run goes on from it now; where not, the call goes,
+and the run begins with a fresh optimizer, as it did.
 
 A model over a process group of its own loads what each of its ranks has (`full_state_dict=True` alone): the first of
 all ranks would give every group the values of its own. A file whose keys are parameter ids raises. Where each rank
@@ -90,10 +90,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding, left, rewritten
+from codemods.api import Fix, Level, NotStatic, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.asked_classes import model_of
 from codemods.reading.foreign_context import foreign_context
+from codemods.reading.layout import removal
 from codemods.reading.one_rank import is_in_turn
 from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
 from codemods.reading.optimizer_loading import is_unused
@@ -119,13 +119,12 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     except NotStatic as undecided:
         if ctx.fsdp1(call.func) is None:
             return None  # an attribute of the wrapper, which is named as such
+        line = ctx.parent(ctx.parent(call) or call)
+        if is_lost and line is not None:
+            told = finding(CODE, Level.REVIEW, ctx, call, f"{ctx.code(call.func)} goes{_LOST}", _UNLOADED)
+            return Fix([removal(ctx, line)], [told])
         row = LEFTOVERS[PREFIX + name]
-        message = f"{row.message}: {undecided}"
-        raises = []
-        if is_lost:
-            message += _LOST
-            raises = [Raise(call, CODE, message, _model_of(call, name, ctx))]
-        return left(CODE, Level.MANUAL, ctx, call, message, row.hint, raises)
+        return left(CODE, Level.MANUAL, ctx, call, f"{row.message}: {undecided}", row.hint)
     message = f"{ctx.code(call.func)} becomes {written.becomes}"
     if is_lost:
         told = finding(CODE, Level.REVIEW, ctx, call, message + _LOST, _FRESH)
@@ -133,15 +132,9 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     return rewritten(CODE, ctx, call, written.edits, message, written.imports)
 
 
-def _model_of(call: cst.Call, name: str, ctx: Context) -> cst.BaseExpression | None:
-    try:
-        return arguments_of(call, name, ctx)["model"].value
-    except (KeyError, NotStatic):
-        return model_of(ctx, call.func)
-
-
 _LOST = "; what it returned is not used, so that FSDP1 never loaded the state"
 _FRESH = "take it away with what reads the file, where the run is to go on with a fresh optimizer"
+_UNLOADED = "where the run is to go on from it, load it with set_optimizer_state_dict(model, optimizer, state)"
 
 
 def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
