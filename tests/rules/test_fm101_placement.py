@@ -628,8 +628,9 @@ def test_function_that_only_makes_room_goes_where_the_values_come_from_the_first
     assert "            if args.low:\n                broadcast_unit(module, torch.cuda.current_device())\n" in other
 
 
-def test_room_that_is_made_only_where_the_first_ranks_values_come() -> None:
-    init = "(lambda m: m.to_empty(device=rank, recurse=False)) if args.low and rank != 0 else None"
+@pytest.mark.parametrize("around", ["(lambda m: {})", "lambda m: {}"])
+def test_room_that_is_made_only_where_the_first_ranks_values_come(around: str) -> None:
+    init = f"{around.format('m.to_empty(device=rank, recurse=False)')} if args.low and rank != 0 else None"
     text = body(f"    return FSDP(model, param_init_fn={init}, sync_module_states=args.low, {CUDA})\n")
     assert "    if args.low:\n        broadcast_unit(model, torch.cuda.current_device())\n" in text
     assert "to_empty" not in text

@@ -124,11 +124,14 @@ def _is_synced(arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
 
 
 def _is_filled_by_sync(init: cst.BaseExpression, arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
-    """Whether the first rank's values come wherever room is made: `init if low_memory and rank != 0 else None`."""
+    """Whether the first rank's values come wherever room is made: `init if low_memory and rank != 0 else None`, and
+    `lambda module: module.to_empty(…) if low_memory and rank != 0 else None`.
+    """
     ctx, given = draft.file, arguments.get("sync_module_states")
     if given is None or all(is_named(origin, "True") for origin in ctx.origins(given)):
         return given is not None
-    asked = conjuncts(init.test) if isinstance(init, cst.IfExp) and is_name(init.orelse, "None") else []
+    choice = init.body if isinstance(init, cst.Lambda) else init
+    asked = conjuncts(choice.test) if isinstance(choice, cst.IfExp) and is_name(choice.orelse, "None") else []
     return any(ctx.code(each) == ctx.code(given) for each in asked)
 
 
