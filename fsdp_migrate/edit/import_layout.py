@@ -300,7 +300,9 @@ class Layout:
         return f"{text} as {cst.ensure_type(alias.asname.name, cst.Name).value}" if alias.asname is not None else text
 
     def _place(self, item: Import) -> tuple[int, str, str, tuple[object, ...]]:
-        """Offset of the new line, the blank line it needs before or behind it, and its place among other new ones."""
+        """Offset of the new line, the blank line it needs before or behind it, and its place among other new ones: what
+        goes in front of an import of its own group comes last.
+        """
         tree = self._tree
         dots = len(item.module) - len(item.module.lstrip("."))
         new = _Key(dots, bool(item.name), item.module.lower())
@@ -312,23 +314,23 @@ class Layout:
             return self._below_path(new)
         if not self._above:
             above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
-            return self._after_docstring(), "", "\n\n" if above_definition else "\n", (level, *_by_kind(new))
+            return self._after_docstring(), "", "\n\n" if above_definition else "\n", ((0, level), *_by_kind(new))
         group = [(line, s) for line, s in self._above if self._group(root_of(s)) == level]
         if not group:
             later = [line for line, s in self._above if self._group(root_of(s)) > level]
             if later:
-                return tree.line_start(tree.span(later[0])[0]), "", "\n", (level, *_by_kind(new))
+                return tree.line_start(tree.span(later[0])[0]), "", "\n", ((0, level), *_by_kind(new))
             end = tree.line_end(tree.span(self._above[-1][0])[1] - 1)
             below = "\n" if tree.text[end : tree.line_end(end)].strip() else ""
-            return end, "\n", below, (level, *_by_kind(new))
+            return end, "\n", below, ((0, level), *_by_kind(new))
         keys = [_key(statement) for _, statement in group]
         order = next((order for order in (_by_kind, _by_module) if _is_sorted(list(map(order, keys)))), None)
         among = group if order else [(line, s) for line, s in group if root_of(s) == root] or group
         key = (order or _by_kind)(new)
         for line, statement in among:
             if (order or _by_kind)(_key(statement)) > key or _is_of_later_name(statement, item):
-                return tree.line_start(tree.span(line)[0]), "", "", (level, *key)
-        return tree.line_end(tree.span(among[-1][0])[1] - 1), "", "", (level, *key)
+                return tree.line_start(tree.span(line)[0]), "", "", ((1, level), *key)
+        return tree.line_end(tree.span(among[-1][0])[1] - 1), "", "", ((0, level), *key)
 
     def _below_path(self, new: _Key) -> tuple[int, str, str, tuple[object, ...]]:
         """Below what changes `sys.path`: a script may find the module by that alone."""
@@ -338,7 +340,7 @@ class Layout:
         end = max(last, self._path_is_set)
         is_joined = end == last
         below = "\n" if tree.text[end : tree.line_end(end)].strip() and not is_joined else ""
-        return end, "" if is_joined else "\n", below, (_OWN, *_by_kind(new))
+        return end, "" if is_joined else "\n", below, ((0, _OWN), *_by_kind(new))
 
     def _group(self, root: str) -> int:
         return _OWN if root in self._own else _group(root)

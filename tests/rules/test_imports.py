@@ -373,6 +373,33 @@ def test_groups_of_imports_are_one_line_apart() -> None:
     assert text.startswith(f"import torch\n\n{settings}\nfrom fsdp2_support import shard_model\n\n\ndef wrap")
 
 
+def test_what_stands_in_front_of_its_own_group_comes_last_of_what_is_new_there() -> None:
+    """The standard library below torch: `replace` went between two imports of torch."""
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        from functools import partial
+
+
+        def wrap(model):
+            policy = ModuleWrapPolicy({torch.nn.Linear})
+            precision = MixedPrecision(param_dtype=torch.bfloat16)
+            room = partial(torch.nn.Module.to_empty, device="cuda")
+            return FSDP(
+                model,
+                auto_wrap_policy=policy,
+                mixed_precision=precision,
+                param_init_fn=room,
+                sync_module_states=True,
+            )
+        """
+    )
+    head = "import DTensor\nfrom dataclasses import replace\nfrom functools import partial\n"
+    assert head in rewrite(text).text
+
+
 def test_own_modules_stand_behind_libraries_where_both_are_new() -> None:
     train = """
         import torch
