@@ -1,11 +1,14 @@
 """What FSDP2 can do since which torch; whatever is not here exists since 2.6, the oldest that is emitted for.
 
-Source: the released packages from 2.5 to 2.13.
+Source: the released packages from 2.5 to 2.14.
 """
 
 from __future__ import annotations
 
 OLDEST = (2, 6)
+
+LOOKS_INTO_DATACLASSES = (2, 12)
+"""Since when `fully_shard` finds the tensors of a dataclass that a module returns; before, pytree has to know it."""
 
 SINCE = {
     # torch.distributed.fsdp exports them; before that the import was torch.distributed._composable.fsdp

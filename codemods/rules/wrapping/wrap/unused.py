@@ -24,6 +24,9 @@ from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
 
+OLDER = "an older one skips them, and mixes up gradients or hangs where ranks use different parameters"
+"""Measured with torch 2.11 on a GPU: other losses from the second step on, and a reduce-scatter that never ends."""
+
 
 def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     """Whether the program shows a sign of them: on its DDP way, or in the forward of the model.
@@ -68,8 +71,7 @@ def reduce_unused(made: Draft) -> None:
     line = f"{made.model}.set_reduce_scatter_unused_params(True{own})"
     if not exists("set_reduce_scatter_unused_params", made.file.options.torch_version):
         line = f'if hasattr({made.model}, "set_reduce_scatter_unused_params"):  # torch 2.13\n    {line}'
-        # An older torch trains otherwise, or hangs where ranks use different parameters.
-        made.notes.append(Note(UNUSED, "run it on torch 2.13 or newer"))
+        made.notes.append(Note(UNUSED, f"run it on torch 2.13 or newer: {OLDER}"))
     made.after.append(comment + line)
 
 
