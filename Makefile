@@ -41,8 +41,12 @@ lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
+# Those that start ranks one after the other, with the machine to themselves; the others on all cores.
+RANKS := tests/checkpoints tests/parity tests/support tests/upgrades tests/verify tests/test_fixtures.py tests/test_resume.py
+
 test: lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(RANKS)
+	@$(BIN)/python -m pytest $(RANKS:%=--ignore=%) -n auto --dist loadfile
 
 oracle: $(READY)
 	@ORACLE=3000 $(BIN)/python -m pytest -q tests/oracle

@@ -96,3 +96,12 @@ def test_the_analysis_of_python_speaks_of_nothing_else(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in MIGRATE if path.parent.name == "fsdp1"], ids=lambda path: path.stem)
 def test_the_analysis_of_fsdp1_knows_no_decision(path: Path) -> None:
     assert not {name for name in imported(path) if name.startswith("codemods.plan")}
+
+
+def test_what_starts_ranks_has_the_machine_to_itself() -> None:
+    """Ranks beside other tests end in timeouts: `make test` runs these files first, and the others on all cores."""
+    makefile = (ROOT / "Makefile").read_text()
+    alone = next(line for line in makefile.splitlines() if line.startswith("RANKS :=")).split()[2:]
+    starting = [path for path in (ROOT / "tests").rglob("test_*.py") if "@pytest.mark.dist\n" in path.read_text()]
+    assert starting
+    assert [path for path in starting if not any(path.is_relative_to(ROOT / each) for each in alone)] == []
