@@ -14,9 +14,8 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import call_by
 from codemods.reading.model_parameters import READERS, parameter_of
-from codemods.reading.program import others
 from codemods.reading.shapes import called_on, is_call_to
-from codemods.reading.words import is_name
+from codemods.reading.words import is_name, last_name
 
 _TENSORS = frozenset({"weight", "bias"})
 WORDS = (*READERS, "Parameter", *sorted(_TENSORS))
@@ -53,12 +52,39 @@ def are_replaced_later(ctx: Context) -> bool:
     return any(ModelKind.FSDP in where.kinds(node.value) for where, node in calls)
 
 
-def asks(ctx: Context, name: str) -> Iterator[cst.Call]:
-    """`getattr(p, "name", False)`, `hasattr(p, "name")`."""
+def asking(ctx: Context, name: str) -> Iterator[tuple[Context, cst.Call]]:
+    """Where any file asks for what this one sets: `getattr(p, "name", False)`, `hasattr(p, "name")`."""
+    return ((file, call) for file in _mentioning(ctx, name) for call in _asks(file, name))
+
+
+def _asks(ctx: Context, name: str) -> Iterator[cst.Call]:
     for call in ctx.nodes(cst.Call):
         asked = call.args[1].value if is_call_to(call, "getattr", "hasattr") and len(call.args) > 1 else None
-        if isinstance(asked, cst.SimpleString) and asked.evaluated_value == name:
+        if asked is not None and _text(asked, ctx) == name:
             yield call
+
+
+def _mentioning(ctx: Context, name: str) -> Iterator[Context]:
+    """The files that name an attribute, this one first: itself, or the constant that this one takes its name from."""
+    files = {ctx.path: ctx}
+    for word in (name, *_constants(ctx, name)):
+        files |= {file.path: file for file in ctx.files(word)}
+    return iter(files.values())
+
+
+def _constants(ctx: Context, name: str) -> Iterator[str]:
+    for call in ctx.nodes(cst.Call):
+        if is_call_to(call, "setattr") and len(call.args) == 3 and _text(call.args[1].value, ctx) == name:
+            yield last_name(call.args[1].value) or name
+
+
+def _text(node: cst.BaseExpression, ctx: Context) -> str | None:
+    """A string, as it is or by the name of a constant."""
+    if isinstance(node, cst.SimpleString):
+        return str(node.evaluated_value)
+    found = [o.node for o in ctx.origins(node)] if isinstance(node, (cst.Name, cst.Attribute)) else []
+    texts = {str(each.evaluated_value) for each in found if isinstance(each, cst.SimpleString)}
+    return texts.pop() if len(texts) == len(found) == 1 else None
 
 
 def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str]]:
@@ -67,10 +93,10 @@ def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str
         if isinstance(target.target, cst.Attribute):
             yield target, target.target.value, target.target.attr.value
     for call in ctx.nodes(cst.Call):
-        if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
-            name = call.args[1].value
-            if isinstance(name, cst.SimpleString):
-                yield call, call.args[0].value, str(name.evaluated_value)
+        if is_call_to(call, "setattr") and len(call.args) == 3:
+            name = _text(call.args[1].value, ctx)
+            if name is not None:
+                yield call, call.args[0].value, name
 
 
 def _is_parameter(node: cst.BaseExpression, ctx: Context) -> bool:
@@ -95,7 +121,7 @@ def _is_turn(name: cst.Name, ctx: Context) -> bool:
 
 
 def _is_read(name: str, ctx: Context) -> bool:
-    return any(_reads(file, name) for file in (ctx, *others(ctx, name)))
+    return any(_reads(file, name) for file in _mentioning(ctx, name))
 
 
 def _reads(ctx: Context, name: str) -> bool:
@@ -103,4 +129,4 @@ def _reads(ctx: Context, name: str) -> bool:
     for node in ctx.nodes(cst.Attribute):
         if node.attr.value == name and not isinstance(ctx.parent(node), cst.AssignTarget):
             return True
-    return any(asks(ctx, name))
+    return any(_asks(ctx, name))

@@ -136,3 +136,46 @@ def test_set_in_another_file() -> None:
     result = rewrite_files({"net.py": net, "train.py": train})
     assert "vars(param).update(attributes[name])" in result.after["train.py"]
     assert result.after["net.py"] == net
+
+
+CONSTANT = {
+    "names.py": 'IS_EXPERT = "is_expert"\n',
+    "experts.py": code(
+        """
+        from names import IS_EXPERT
+
+
+        def is_expert(p):
+            return hasattr(p, IS_EXPERT) and getattr(p, IS_EXPERT)
+        """
+    ),
+    "train.py": HEAD
+    + code(
+        """
+        import names
+        from experts import is_expert
+        from names import IS_EXPERT
+
+
+        def main(original):
+            net = Net()
+            for p in net.parameters():
+                setattr(p, IS_EXPERT, True)
+            model = FSDP(net, use_orig_params=original)
+            return model, [p for p in model.parameters() if is_expert(p)]
+        """
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["IS_EXPERT", "names.IS_EXPERT"])
+def test_its_name_is_a_constant_of_another_file(name: str) -> None:
+    result = rewrite_files(CONSTANT | {"train.py": CONSTANT["train.py"].replace("(p, IS_EXPERT", f"(p, {name}")})
+    assert [f.level for f in result.findings if f.rule == "FM441"] == [Level.MANUAL]
+    assert "FM441: fully_shard replaced the parameters: set `is_expert` again" in result.after["experts.py"]
+
+
+def test_a_constant_that_may_be_either_names_nothing() -> None:
+    names = 'import sys\n\nIS_EXPERT = "is_expert" if sys.argv[1:] else "expert"\n'
+    result = rewrite_files(CONSTANT | {"names.py": names})
+    assert "FM441" not in {f.rule for f in result.findings}
