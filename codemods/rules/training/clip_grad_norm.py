@@ -163,9 +163,8 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
         edits.append(insertion(ctx, call, lines))
         stale = finding(CODE, Level.MANUAL, ctx, method, f"{message}; {STALE}", STALE_HINT)
         return Fix(edits, [stale], [*imports, *needed])
-    if ignores_parameters(ctx, model, ctx.plan):
-        level = Level.REVIEW if ignores_only_frozen(ctx, model) else Level.MANUAL
-        ignored = finding(CODE, level, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)
+    if ignores_parameters(ctx, model, ctx.plan) and not ignores_only_frozen(ctx, model):
+        ignored = finding(CODE, Level.MANUAL, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)
         return Fix(edits, [ignored], imports)
     return rewritten(CODE, ctx, method, edits, message, imports)
 
