@@ -57,6 +57,7 @@ UNUSED = [
     ),
     ("model . clip_grad_norm_ (1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
     ("a = 1; model.clip_grad_norm_(a)", "a = 1; torch.nn.utils.clip_grad_norm_(model.parameters(), a)"),
+    ("_ = model.clip_grad_norm_(1)", "_ = torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"),
     ("if args: model.clip_grad_norm_(1)", "if args: torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"),
 ]
 
@@ -76,6 +77,7 @@ USED = [
     "norm = {} if args else None",
     "norms = [{}, 1]",
     "norm: float = {}",
+    "_ = {}\n    print(_)",
 ]
 
 
