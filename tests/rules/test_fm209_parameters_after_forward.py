@@ -257,8 +257,9 @@ def test_average_that_nothing_runs(update: str) -> None:
 
 
 def test_a_method_of_the_programs_own_is_not_torchs() -> None:
-    own = "\n    average.update_parameters(model)\n\n\nclass Ema:\n    def update_parameters(self, model):\n        pass\n"
-    assert "reshard" not in rewrite(HEAD + LOOP.format("visualize(ema, x)") + own).text
+    own = "\n\nclass Ema:\n    def update_parameters(self, model):\n        pass\n"
+    text = LOOP.format("visualize(ema, x)") + "\n    average.update_parameters(model)\n" + own
+    assert "reshard" not in rewrite(HEAD + text).text
 
 
 @pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)

@@ -45,8 +45,9 @@ of its root in the next forward, so that is reported. An evaluation is seen in t
 `model.zero_grad()`, which mostly stands in a loop, supposed wherever the program has forwards without gradients.
 Between a forward and its backward `model.zero_grad()` needs the same, and in a program with evaluations so does a loop
 that writes to parameters, or to a dict of them by name, of a model that may have run since its own last backward, such
-as an average, and `update_parameters` of torch's `AveragedModel`: FSDP2 raises there. Whether it may is asked of the function and of its callers; what takes the model
-runs it, but for what is named after saving, loading, averaging or the like.
+as an average, and `update_parameters` of torch's `AveragedModel`: FSDP2 raises there. Whether it may is asked of the
+function and of its callers; what takes the model runs it, but for what is named after saving, loading, averaging or
+the like.
 
 ## References
 
