@@ -48,6 +48,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
+from codemods.reading.copies import copies
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.prewrap.entering import returned_by
 from codemods.reading.shapes import is_attribute
@@ -57,16 +58,13 @@ CODE = "FM412"
 _MESSAGE = "a sharded module can be neither copied nor pickled"
 _HINT = "copy the model before it is sharded and shard the copy too; save its state dict"
 
-_COPIES = frozenset({"copy.deepcopy", "torch.save", "torch.optim.swa_utils.AveragedModel"})
-_AVERAGES = "timm.utils.ModelEma"
 _INNER = frozenset({"module", "_fsdp_wrapped_module"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each copy."""
     for call in ctx.nodes(cst.Call):
-        made = ctx.dotted(call.func) or ""
-        if made not in _COPIES and not made.startswith(_AVERAGES):
+        if not copies(ctx, call) and ctx.dotted(call.func) != "torch.save":
             continue
         given = call.args[0].value if call.args else None
         if given is not None and _is_inner(given, call, ctx) and not _can_be_data(given, ctx):

@@ -50,8 +50,7 @@ import libcst as cst
 from codemods.api import Check, Context, Emission, Finding, Import, Level, Raise, finding
 from codemods.plan import PlannedContext, WrapPlan
 from codemods.reading.model_parameters import READERS
-from codemods.reading.parameter_attributes import WORDS, asks, set_and_read
-from codemods.reading.program import others
+from codemods.reading.parameter_attributes import WORDS, asking, set_and_read
 from codemods.reading.shapes import called_on
 
 CODE = "FM441"
@@ -71,10 +70,9 @@ def stops(ctx: PlannedContext) -> Iterator[tuple[Context, Raise]]:
     """Where `getattr(p, name, False)` and `hasattr(p, name)` would answer that there is none. `p.name` fails itself."""
     for name in _lost(ctx):
         why = f"fully_shard replaced the parameters: set `{name}` again behind it"
-        for file in (ctx, *others(ctx, name)):
-            for call in asks(file, name):
-                model = _model_around(file, call)
-                yield file, Raise(call, CODE, why, *((model,) if model is not None else (call.args[0].value, _DTENSOR)))
+        for file, call in asking(ctx, name):
+            model = _model_around(file, call)
+            yield file, Raise(call, CODE, why, *((model,) if model is not None else (call.args[0].value, _DTENSOR)))
 
 
 _DTENSOR = Import("torch.distributed.tensor", "DTensor")

@@ -99,10 +99,20 @@ def _holds_others(call: cst.Call, ctx: Context) -> bool:
         return True
     module = called_on(given, *READERS)
     if module is not None:
-        return ModelKind.UNKNOWN not in ctx.kinds(module) and wrapped_around(module, ctx) is None
+        return _is_another(module, ctx)
     if not isinstance(given, (cst.List, cst.Tuple)):
         return False
-    return all(_is_made_alone(element.value, ctx) for element in given.elements)
+    return all(_is_made_alone(element.value, ctx) or _is_of_another(element.value, ctx) for element in given.elements)
+
+
+def _is_another(module: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a module is seen to be no wrapped one, nor a part of one."""
+    return ModelKind.UNKNOWN not in ctx.kinds(module) and wrapped_around(module, ctx) is None
+
+
+def _is_of_another(value: cst.BaseExpression, ctx: Context) -> bool:
+    """`self.bias` of a class whose objects nothing wraps."""
+    return isinstance(value, cst.Attribute) and _is_another(value.value, ctx)
 
 
 def _are_megatrons(groups: Sequence[Origin]) -> bool:

@@ -8,6 +8,7 @@ from codemods.api import Context
 from codemods.plan import Plan
 from codemods.reading.cpu_backend import reaches_cpu
 from codemods.reading.enclosing import ifs_around
+from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.left_out import may_ignore_parameters, may_offload_parameters
 
 _TORCHS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"})
@@ -33,7 +34,7 @@ def clipper(model: cst.BaseExpression, is_plain: bool, ctx: Context, plan: Plan,
     that parameters of no wrapped model are clipped with it.
     """
     is_offloaded = _is_clipped_by_device(ctx, model, plan)
-    if is_mixed or may_ignore_parameters(ctx, model, plan):
+    if is_mixed or (may_ignore_parameters(ctx, model, plan) and not ignores_only_frozen(ctx, model)):
         return "clip_mixed_grad_norm_" if is_plain and not is_offloaded else "clip_any_grad_norm_"
     if not is_plain:
         return "clip_grad_norm_"

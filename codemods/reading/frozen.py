@@ -15,6 +15,8 @@ from codemods.tables.modules import GIVE_IT_BACK
 def ignores_only_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether all that the constructor calls of a model ignore is frozen, in each function that makes one."""
     calls = [(origin.file, origin.node) for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    if any(argument.star == "**" for _, call in calls for argument in call.args):
+        return False
     ignoring = [(where, call) for where, call in calls if _ignored(call)]
     return bool(ignoring) and all(ignores_frozen(where, call) for where, call in ignoring)
 

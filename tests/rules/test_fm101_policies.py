@@ -1364,6 +1364,51 @@ def test_a_policy_that_only_a_list_reads_is_said_in_its_function() -> None:
     assert code(function) in rewrite(IMPORTS + "\n\n" + code(text)).text
 
 
+def test_a_comment_stays_right_above_what_it_is_about() -> None:
+    text = """
+        def get_policy(net, lora):
+            size = len(net)
+            # each block is a unit
+            # of its own
+            blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls=(Block,))
+            if not lora:
+                return blocks
+
+            def trains(module):
+                return module.trains or size
+
+            # what trains and what does not
+            lora_policy = partial(lambda_auto_wrap_policy, lambda_fn=trains)
+
+            policies = [lora_policy, blocks]
+            return partial(_or_policy, policies=policies)
+
+
+        def wrap(model, args):
+            return FSDP(model, auto_wrap_policy=get_policy(model, args.lora))
+        """
+    function = """
+        def get_policy(net, lora):
+            size = len(net)
+
+            # each block is a unit
+            # of its own
+            def blocks(module):
+                return isinstance(module, Block)
+
+            if not lora:
+                return blocks
+
+            def trains(module):
+                return module.trains or size
+
+            # what trains and what does not
+            policies = [trains, blocks]
+            return lambda module: any(policy(module) for policy in policies)
+        """
+    assert code(function) in rewrite(IMPORTS + "\n\n" + code(text)).text
+
+
 def test_a_lambda_that_gets_a_name_is_a_function() -> None:
     """As linters want it (E731)."""
     text = """

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_noop, code, rewrite
+from ..helpers import check_noop, code, rewrite, rewrite_files
 
 HEAD = (
     "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
@@ -682,3 +682,36 @@ def test_a_branch_for_what_only_a_wrapper_has_goes(before: str, after: str) -> N
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
     wrap = "\n\ndef main(net):\n    model = FSDP(net)\n    return strip(model)\n"
     assert code(after) in rewrite(head + code(before) + wrap).text
+
+
+@pytest.mark.parametrize(("made", "is_wrapper"), [("create_ddp_model(net)", True), ("build_model(net)", False)])
+def test_module_of_a_librarys_ddp_in_a_script_beside(made: str, is_wrapper: bool) -> None:
+    files = {
+        "evaluation.py": "def evaluate(model):\n    return model.module.time\n",
+        "train_ddp.py": code(
+            f"""
+            from detectron2.engine.defaults import build_model, create_ddp_model
+            from evaluation import evaluate
+
+
+            def main(net, xs):
+                model = {made}
+                with model.no_sync():
+                    model(xs)
+                return evaluate(model)
+            """
+        ),
+        "train_fsdp.py": code(
+            """
+            from evaluation import evaluate
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+            def main(net):
+                model = FSDP(net)
+                return evaluate(model)
+            """
+        ),
+    }
+    text = rewrite_files(files).after["evaluation.py"]
+    assert ("unwrap(model).time" in text) is is_wrapper

@@ -57,6 +57,7 @@ UNUSED = [
     ),
     ("model . clip_grad_norm_ (1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
     ("a = 1; model.clip_grad_norm_(a)", "a = 1; torch.nn.utils.clip_grad_norm_(model.parameters(), a)"),
+    ("_ = model.clip_grad_norm_(1)", "_ = torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"),
     ("if args: model.clip_grad_norm_(1)", "if args: torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"),
 ]
 
@@ -76,6 +77,7 @@ USED = [
     "norm = {} if args else None",
     "norms = [{}, 1]",
     "norm: float = {}",
+    "_ = {}\n    print(_)",
 ]
 
 
@@ -850,31 +852,33 @@ def test_local_clipping_where_a_number_lets_the_wrapped_model_come(asked: str) -
 
 
 FREEZING = [
-    ("net.head.requires_grad_(False)", "ignored_modules=[net.head]", Level.REVIEW),
-    ("for p in net.head.parameters():\n        p.requires_grad = False", "ignored_modules=[net.head]", Level.REVIEW),
+    ("net.head.requires_grad_(False)", "ignored_modules=[net.head]", True),
+    ("for p in net.head.parameters():\n        p.requires_grad = False", "ignored_modules=[net.head]", True),
     (
         "for p in net.head.parameters():\n        p.requires_grad_(False)",
         "ignored_states=net.head.parameters()",
-        Level.REVIEW,
+        True,
     ),
     (
         "idle = [p for p in net.parameters() if not p.requires_grad]",
         "ignored_states=idle",
-        Level.REVIEW,
+        True,
     ),
-    ("idle = [p for p in net.parameters() if p.requires_grad]", "ignored_states=idle", Level.MANUAL),
-    ("net.head.requires_grad_(False)", "ignored_modules=[net.head, net.tail]", Level.MANUAL),
-    ("if args:\n        net.head.requires_grad_(False)", "ignored_modules=[net.head]", Level.MANUAL),
-    ("net.head.requires_grad_(args)", "ignored_modules=[net.head]", Level.MANUAL),
-    ("for p in net.head.parameters():\n        args.requires_grad = False", "ignored_modules=[net.head]", Level.MANUAL),
+    ("idle = [p for p in net.parameters() if p.requires_grad]", "ignored_states=idle", False),
+    ("net.head.requires_grad_(False)", "ignored_modules=[net.head, net.tail]", False),
+    ("if args:\n        net.head.requires_grad_(False)", "ignored_modules=[net.head]", False),
+    ("net.head.requires_grad_(args)", "ignored_modules=[net.head]", False),
+    ("for p in net.head.parameters():\n        args.requires_grad = False", "ignored_modules=[net.head]", False),
 ]
 
 
-@pytest.mark.parametrize(("freezing", "arguments", "level"), FREEZING)
-def test_ignored_modules_that_are_frozen_in_sight(freezing: str, arguments: str, level: Level) -> None:
+@pytest.mark.parametrize(("freezing", "arguments", "is_frozen"), FREEZING)
+def test_ignored_modules_that_are_frozen_in_sight(freezing: str, arguments: str, is_frozen: bool) -> None:
     head = HEAD.replace("    model = FSDP(net)", f"    {freezing}\n    model = FSDP(net, {arguments})")
     result = rewrite(head + "    model.clip_grad_norm_(1.0)\n")
+    level = Level.REWRITTEN if is_frozen else Level.MANUAL
     assert {f.level for f in result.findings if f.rule == "FM202"} == {level}
+    assert result.support == (set() if is_frozen else {"clip_mixed_grad_norm_"})
 
 
 def test_norm_of_one_rank_alone_waits_for_the_others() -> None:

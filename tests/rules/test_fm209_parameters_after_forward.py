@@ -222,6 +222,9 @@ UPDATES = {
         xs.dst.append(q.data)
     torch._foreach_lerp_(xs.dst, xs.src, 0.1)
 """,
+    "by torch's AveragedModel": """
+    average.update_parameters(model)
+""",
 }
 LOOP = """
     ema = FSDP(xs.net)
@@ -251,6 +254,12 @@ def test_average_in_a_function_of_its_own(update: str) -> None:
 def test_average_that_nothing_runs(update: str) -> None:
     result = rewrite(HEAD + LOOP.format("print(x)") + update)
     assert "reshard" not in result.text
+
+
+def test_a_method_of_the_programs_own_is_not_torchs() -> None:
+    own = "\n\nclass Ema:\n    def update_parameters(self, model):\n        pass\n"
+    text = LOOP.format("visualize(ema, x)") + "\n    average.update_parameters(model)\n" + own
+    assert "reshard" not in rewrite(HEAD + text).text
 
 
 @pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)

@@ -134,3 +134,11 @@ STAYS = [
 @pytest.mark.parametrize("text", STAYS)
 def test_what_the_new_functions_did_not_always_have_stays(text: str) -> None:
     assert after(ALIAS, text).endswith(f"    {text}\n")
+
+
+def test_an_argument_that_torchs_function_does_not_take_is_left() -> None:
+    imports = "from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict"
+    text = "    return load_sharded_optimizer_state_dict(state, 'optimizer', reader, process_group=net.group)\n"
+    result = rewrite(HEAD.replace("IMPORT", imports) + text)
+    assert [f.level for f in result.findings if f.rule == "FM305"] == [Level.MANUAL]
+    assert "read_sharded" not in result.text

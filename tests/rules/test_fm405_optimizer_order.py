@@ -787,6 +787,23 @@ def test_the_optimizer_of_what_was_wrapped_before_stays() -> None:
     assert "FM405" not in {rule for rule, _, _ in rewrite(HEAD + code(text)).summary}
 
 
+@pytest.mark.parametrize("copied", ["copy.deepcopy(net)", "torch.optim.swa_utils.AveragedModel(net)"])
+def test_the_optimizer_of_what_was_copied_stays(copied: str) -> None:
+    text = f"""
+        import copy
+
+
+        def main(net, train):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            average = {copied}
+            average = FSDP(average, use_orig_params=True)
+            return train(net, average, optimizer)
+    """
+    result = rewrite(HEAD + code(text))
+    assert "FM405" not in {rule for rule, _, _ in result.summary}
+    assert "rebind_optimizer" not in result.text
+
+
 def test_call_that_only_run_time_knows() -> None:
     text = """
         def main(net, **kwargs):

@@ -136,3 +136,80 @@ def test_set_in_another_file() -> None:
     result = rewrite_files({"net.py": net, "train.py": train})
     assert "vars(param).update(attributes[name])" in result.after["train.py"]
     assert result.after["net.py"] == net
+
+
+CONSTANT = {
+    "names.py": 'IS_EXPERT = "is_expert"\n',
+    "experts.py": code(
+        """
+        from names import IS_EXPERT
+
+
+        def is_expert(p):
+            return hasattr(p, IS_EXPERT) and getattr(p, IS_EXPERT)
+        """
+    ),
+    "train.py": HEAD
+    + code(
+        """
+        import names
+        from experts import is_expert
+        from names import IS_EXPERT
+
+
+        def main(original):
+            net = Net()
+            for p in net.parameters():
+                setattr(p, IS_EXPERT, True)
+            model = FSDP(net, use_orig_params=original)
+            return model, [p for p in model.parameters() if is_expert(p)]
+        """
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["IS_EXPERT", "names.IS_EXPERT"])
+def test_its_name_is_a_constant_of_another_file(name: str) -> None:
+    result = rewrite_files(CONSTANT | {"train.py": CONSTANT["train.py"].replace("(p, IS_EXPERT", f"(p, {name}")})
+    assert [f.level for f in result.findings if f.rule == "FM441"] == [Level.MANUAL]
+    assert "FM441: fully_shard replaced the parameters: set `is_expert` again" in result.after["experts.py"]
+
+
+def test_a_constant_that_may_be_either_names_nothing() -> None:
+    names = 'import sys\n\nIS_EXPERT = "is_expert" if sys.argv[1:] else "expert"\n'
+    result = rewrite_files(CONSTANT | {"names.py": names})
+    assert "FM441" not in {f.rule for f in result.findings}
+
+
+SET = {
+    "in a comprehension": "[setattr(p, 'no_decay', True) for p in net.parameters()]",
+    "in a function of its own": "for p in net.parameters():\n        mark(p)",
+    "of a list of them": "params = list(net.parameters())\n    for p in params:\n        p.no_decay = True",
+    "of a weight by a name of its own": "weight = net.head.weight\n    weight.no_decay = True",
+    "of some in a tuple": "for p in (net.head.weight, net.head.bias):\n        p.no_decay = True",
+    "of one that is got": "net.get_parameter('head.weight').no_decay = True",
+    "of an attribute that is not seen": "rank.model.scale.no_decay = True",
+}
+
+
+@pytest.mark.parametrize("name", SET)
+def test_set_otherwise(name: str) -> None:
+    text = MARKED.replace("for p in net.parameters():\n        p.no_decay = p.ndim < 2", SET[name])
+    mark = "\n\ndef mark(param):\n    param.no_decay = True\n"
+    assert lost(wrapped("model = FSDP(net, use_orig_params=original)", text + mark))
+
+
+@pytest.mark.parametrize("owner", ["self", "model.scale"])
+def test_of_something_else(owner: str) -> None:
+    text = MARKED.replace("for p in net.parameters():\n        p.no_decay = p.ndim < 2", "pass")
+    text += f"\n\ndef mark(self, model):\n    {owner}.no_decay = True\n"
+    text = text.replace('getattr(p, "no_decay", False)', 'getattr(rank, "no_decay", False)')
+    assert not lost(wrapped("model = FSDP(net, use_orig_params=original)", text))
+
+
+def test_what_is_asked_only_where_it_is_set_is_not_lost() -> None:
+    text = MARKED.replace("p.no_decay = p.ndim < 2", 'if not hasattr(p, "no_decay"):\n            p.no_decay = True')
+    text = text.replace(' if getattr(p, "no_decay", False)', "")
+    result = wrapped("model = FSDP(net, use_orig_params=original)", text)
+    assert not lost(result)
+    assert "raise" not in result.text

@@ -55,6 +55,15 @@ RIGHT = {
             probe = nn.Linear(4, 1)
             return FSDP(net), torch.optim.LBFGS(probe.parameters())
         """,
+    "an optimizer of an object's own parameters": """
+        class Scaler:
+            def fit(self):
+                return torch.optim.LBFGS([self.bias, self.scale])
+
+
+        def main(net):
+            return FSDP(net)
+        """,
     "an optimizer of Megatron's groups": """
         from apex.optimizers import FusedAdam
         from megatron.optimizer import get_param_groups
@@ -434,6 +443,27 @@ WRONG = {
         def main(net):
             model = FSDP(net)
             return bnb.optim.AdamW8bit(model.parameters())
+        """,
+    ),
+    "optimizer of parameters that the wrapped class names": (
+        "FM407",
+        """
+        class Net(nn.Linear):
+            def fit(self):
+                return torch.optim.LBFGS([self.weight, self.bias])
+
+
+        def main():
+            model = FSDP(Net(4, 4))
+            return model.fit()
+        """,
+    ),
+    "optimizer of a part of a wrapped model by its name": (
+        "FM407",
+        """
+        def main(net):
+            model = FSDP(net)
+            return torch.optim.LBFGS([model.head.weight])
         """,
     ),
     "optimizer of parameters that are handed in": (

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.copies import copies
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_optimizer
@@ -151,7 +152,7 @@ def _links_above(ctx: Context, site: cst.Call) -> Iterator[tuple[str, str, bool]
             same = _same_module(ctx, value) or item(value)
             if same is not None:
                 yield left, same, True
-            elif isinstance(value, cst.Call) and not _is_read(value):
+            elif isinstance(value, cst.Call) and not _is_read(value) and not copies(ctx, value):
                 yield from ((left, other, False) for other in sorted(reads(value)))
 
 

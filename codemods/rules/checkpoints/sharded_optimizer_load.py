@@ -57,16 +57,23 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Fix, Import, Rule, rewritten
+from codemods.api import SUPPORT, Context, Fix, Import, Level, Rule, finding, rewritten
 from codemods.reading.call_layout import renaming
+from codemods.reading.shapes import keywords
 from codemods.tables.state_dicts import DCP_READERS
 
 CODE = "FM305"
+
+_TAKEN = frozenset({"model_state_dict", "optimizer_key", "storage_reader", "planner"})
+_UNKNOWN = "load_sharded_optimizer_state_dict is given an argument that torch's does not take"
+_HINT = "take it away; a function of a changed torch has to be moved by hand"
 
 
 def fix(call: cst.Call, ctx: Context) -> Fix | None:
     if ctx.dotted(call.func) not in DCP_READERS:
         return None
+    if not keywords(call.args).keys() <= _TAKEN:
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _UNKNOWN, _HINT)])
     item = ctx.named(Import(SUPPORT, "read_sharded"), call)
     message = f"load_sharded_optimizer_state_dict becomes {item.name}, a support function"
     return rewritten(CODE, ctx, call, renaming(ctx, call, item.local), message, [item])

@@ -71,6 +71,7 @@ from codemods.reading.model_parameters import READERS
 from codemods.reading.program import defines_method, sets_attribute
 from codemods.reading.resharding import reshards
 from codemods.reading.shapes import called_on
+from codemods.reading.words import is_name
 from codemods.tables.names import WRAPPER
 
 CODE = "FM202"
@@ -148,7 +149,7 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
     else:
         item = ctx.named(Import("torch"), call)
         function = f"{item.local}.nn.utils.{_FUNCTION}"
-        suffix, what = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()", function
+        suffix, what = "" if _is_dropped(call, ctx) else ".full_tensor()", function
         function = _named_beside(call, ctx) or function
     arguments = f",{gap or ' '}{ctx.quote_text(first, end - 1)}" if given else ""
     parameters = f"{'' if by_class else gap}{ctx.quote(model)}.parameters()"
@@ -163,11 +164,18 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
         edits.append(insertion(ctx, call, lines))
         stale = finding(CODE, Level.MANUAL, ctx, method, f"{message}; {STALE}", STALE_HINT)
         return Fix(edits, [stale], [*imports, *needed])
-    if ignores_parameters(ctx, model, ctx.plan):
-        level = Level.REVIEW if ignores_only_frozen(ctx, model) else Level.MANUAL
-        ignored = finding(CODE, level, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)
+    if ignores_parameters(ctx, model, ctx.plan) and not ignores_only_frozen(ctx, model):
+        ignored = finding(CODE, Level.MANUAL, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)
         return Fix(edits, [ignored], imports)
     return rewritten(CODE, ctx, method, edits, message, imports)
+
+
+def _is_dropped(call: cst.Call, ctx: Context) -> bool:
+    """Whether nothing reads the norm: it stands alone, or goes to a `_` that is not read."""
+    holder = ctx.parent(call)
+    if isinstance(holder, cst.Assign) and len(holder.targets) == 1 and is_name(holder.targets[0].target, "_"):
+        return not ctx.uses(holder)
+    return isinstance(holder, cst.Expr)
 
 
 def _but_for_others(model: cst.BaseExpression, call: cst.Call, text: str, ctx: PlannedContext) -> str:

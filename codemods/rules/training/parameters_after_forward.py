@@ -45,8 +45,9 @@ of its root in the next forward, so that is reported. An evaluation is seen in t
 `model.zero_grad()`, which mostly stands in a loop, supposed wherever the program has forwards without gradients.
 Between a forward and its backward `model.zero_grad()` needs the same, and in a program with evaluations so does a loop
 that writes to parameters, or to a dict of them by name, of a model that may have run since its own last backward, such
-as an average: FSDP2 raises there. Whether it may is asked of the function and of its callers; what takes the model
-runs it, but for what is named after saving, loading, averaging or the like.
+as an average, and `update_parameters` of torch's `AveragedModel`: FSDP2 raises there. Whether it may is asked of the
+function and of its callers; what takes the model runs it, but for what is named after saving, loading, averaging or
+the like.
 
 ## References
 
@@ -68,6 +69,7 @@ from codemods.reading.layout import insertion
 from codemods.reading.left_whole import FREEZE, is_for_optimizer, taken_after_forward
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
 from codemods.reading.places import base
+from codemods.reading.program import defines_method
 from codemods.reading.resharding import reshards
 from codemods.reading.shapes import called_on, parameter_names
 from codemods.reading.unsynced import follows_step, is_backward
@@ -77,13 +79,18 @@ from codemods.tables.names import SUMMON
 CODE = "FM209"
 
 _FOREACH = re.compile(r"_foreach_\w+_")
-_METHODS = (*READERS, FREEZE, "zero_grad")
+_AVERAGE = "update_parameters"
+_METHODS = (*READERS, FREEZE, "zero_grad", _AVERAGE)
 _COPIES = "after a forward without a backward the root's parameters are copies"
+_STALE = "; behind an evaluation FSDP1 did not use what is written here in the next one"
+_COMPARE = "compare its evaluations, and what trains on their values, with those of new runs only"
 
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if not isinstance(call.func, cst.Attribute):
         return None
+    if call.func.attr.value == _AVERAGE:
+        return _of_average(call, call.func.value, ctx)
     if not _may_get_copies(call, call.func, ctx):
         return _of_part(call, ctx)
     lines, imports = reshards(ctx, [call.func.value], call)
@@ -96,9 +103,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
         hint = "write in front of that forward, where both train alike"
     elif (loop is not None and _is_written(loop, call, ctx)) or _is_written_at_once(call, ctx):
-        level = Level.REVIEW
-        message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
-        hint = "compare its evaluations, and what trains on their values, with those of new runs only"
+        level, message, hint = Level.REVIEW, message + _STALE, _COMPARE
     return Fix([insertion(ctx, call, lines)], [finding(CODE, level, ctx, call, message, hint)], imports)
 
 
@@ -133,6 +138,23 @@ def _of_part(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     lines, imports = reshards(ctx, [model], place)
     message = f"`{lines[0]}` in front: {_COPIES}"
     return Fix([insertion(ctx, place, lines)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
+
+
+def _of_average(call: cst.Call, average: cst.BaseExpression, ctx: PlannedContext) -> Fix | None:
+    """`average.update_parameters(model)` of torch's AveragedModel, which reads the one and writes to the other."""
+    if defines_method(ctx, _AVERAGE):
+        return None
+    pair = [average, *(argument.value for argument in call.args)]
+    models = [each for each in pair if ModelKind.FSDP in ctx.kinds(each) and _may_be_whole(call, each, ctx)]
+    if not models:
+        return None
+    lines, imports = reshards(ctx, models, call)
+    message = f"`{lines[0]}` in front: {_COPIES}{_STALE}"
+    return Fix([insertion(ctx, call, lines)], [finding(CODE, Level.REVIEW, ctx, call, message, _COMPARE)], imports)
+
+
+def _may_be_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    return not trains_before(call, model, ctx) and may_be_left_whole(call, model, ctx)
 
 
 def _is_asked_for_devices(call: cst.Call, ctx: Context) -> bool:
@@ -177,7 +199,7 @@ def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> boo
     is_written = (loop is not None and _writes(loop, ctx)) or _is_written_at_once(call, ctx)
     if not is_written or is_summoned(call, ctx):
         return False
-    return not trains_before(call, model, ctx) and may_be_left_whole(call, model, ctx)
+    return _may_be_whole(call, model, ctx)
 
 
 def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:

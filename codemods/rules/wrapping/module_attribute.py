@@ -131,7 +131,21 @@ def _may_be_another_wrappers(held: frozenset[ModelKind], node: cst.Attribute, ct
     is_unseen = ModelKind.UNKNOWN in held and isinstance(node.value, cst.Attribute)
     if is_unseen and not is_self(cst.ensure_type(node.value, cst.Attribute).value, ctx):
         return True
-    return ModelKind.DDP in held or _is_chosen(node, ctx)
+    return ModelKind.DDP in held or _is_chosen(node, ctx) or _is_wrapped_by_library(node.value, ctx)
+
+
+_DDP = frozenset({"ddp", "distributed", "parallel", "parallelize"})
+
+
+def _is_wrapped_by_library(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`create_ddp_model(model)` of detectron2, in a script beside the one that wraps."""
+    calls = [(origin.file, origin.node) for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    others = [call for where, call in calls if not where.runs(call) and not _is_torchs(where.dotted(call.func))]
+    return any(words(last_name(call.func)) & _DDP for call in others)
+
+
+def _is_torchs(dotted: str | None) -> bool:
+    return dotted is not None and dotted.startswith("torch.")
 
 
 def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:

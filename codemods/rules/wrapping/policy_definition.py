@@ -140,11 +140,13 @@ def _function(node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
     indent = " " * (ctx.position(line)[1] - 1)
     inner = [*_comments(node, ctx), *_returned(tests, indent, ctx)]
     lines = [f"{indent}def {name}({parameter}):", *(f"{indent}{ctx.indent}{each}" for each in inner)]
-    if not _text_above(line, ctx).rstrip(" \t").endswith(("\n\n", ":\n")) and not _ends_blank(line, ctx):
-        lines.insert(0, "")
     if not ctx.text[end:].startswith(("\n", "\r\n")):
         lines.append("")
-    return [Edit(start, end, "".join(each + ctx.newline for each in lines))]
+    made_here = [Edit(start, end, "".join(each + ctx.newline for each in lines))]
+    above, said = _over_comments(_text_above(line, ctx))
+    if above.rstrip(" \t").endswith(("\n\n", ":\n")) or _ends_blank(line, ctx):
+        return made_here
+    return [Edit(start - len(said), start - len(said), ctx.newline), *made_here]
 
 
 def _named_after(function: str, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
@@ -163,7 +165,10 @@ def _named_after(function: str, node: cst.CSTNode, ctx: PlannedContext) -> list[
         return []
     if not all(ctx.scope(use) is scope and ctx.same_meaning(value, use) for use in uses):
         return []
-    gone = Edit(*lines, "") if lost_comments(ctx, line) else removal(ctx, line)  # what is said above it stays
+    below = ctx.text[lines[1] :]
+    end = lines[1] + len(below) - len(below.lstrip("\r\n"))
+    # What is said above it stays, and stands above what comes next.
+    gone = Edit(lines[0], end, "") if lost_comments(ctx, line) else removal(ctx, line)
     return [gone, *(Edit(*ctx.span(use), said) for use in uses)]
 
 
@@ -201,6 +206,15 @@ def _text_above(line: cst.SimpleStatementLine, ctx: PlannedContext) -> str:
     while top is not line and lines and lines[-1].lstrip().startswith("#"):
         lines.pop()
     return "".join(lines)
+
+
+def _over_comments(above: str) -> tuple[str, str]:
+    """The text above a statement without the comments right above it, and those: they stay with the statement."""
+    lines = above.splitlines(keepends=True)
+    first = len(lines)
+    while first and lines[first - 1].lstrip().startswith("#"):
+        first -= 1
+    return "".join(lines[:first]), "".join(lines[first:])
 
 
 def _ends_blank(line: cst.SimpleStatementLine, ctx: PlannedContext) -> bool:
