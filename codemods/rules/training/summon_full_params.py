@@ -294,7 +294,9 @@ def _only_runs(call: cst.Call, ctx: Context) -> bool:
         return False
     given = _options(call, ctx)
     model = call.args[0].value
-    if not given.keys() <= {"writeback", "recurse"} or len(given) < len(call.args) - 1 or ModelKind.FSDP not in ctx.kinds(model):
+    if not given.keys() <= {"writeback", "recurse"} or len(given) < len(call.args) - 1:
+        return False
+    if ModelKind.FSDP not in ctx.kinds(model):
         return False
     inside = [node for block in _blocks(call, ctx) for node in ctx.inside(block.body)]
     named = (node for node in inside if isinstance(node, (cst.Name, cst.Attribute)))
