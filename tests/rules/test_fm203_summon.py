@@ -117,6 +117,12 @@ READS = [
         "y = [float(p.norm()) for p in model.parameters()]",
         "y = [float(p.full_tensor().norm()) for p in model.parameters()]",
     ),
+    (
+        'for n, p in model.named_parameters():\n        if n.startswith("head"):\n'
+        '            x[n.replace("head.", "")] = p.clone()',
+        "for n, p in model.named_parameters():\n        whole = p.full_tensor()\n"
+        '        if n.startswith("head"):\n            x[n.replace("head.", "")] = whole.clone()',
+    ),
     ("y = model.net.weight.data.norm()", "y = model.net.weight.full_tensor().data.norm()"),
     (
         "y, z = [sum(p.square().sum() for p in model.parameters()).sqrt()], [p.mean() for p in model.parameters()]",
