@@ -88,6 +88,7 @@ from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
 from codemods.reading.forwards import model_of_forward, trains_before
 from codemods.reading.layout import removal
+from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.resharding import reshards
 from codemods.reading.summoned import Body, body_of, gives_model_first, is_looked_into, is_usual
 from codemods.reading.summoned_losses import are_added_up, read_for_loss
@@ -318,7 +319,8 @@ def _overwrites(call: cst.Call, ctx: Context) -> bool:
     model = ctx.code(call.args[0].value)
     runs = [model] if given.get("recurse") == "False" else [model, *(f"{model}.{each}" for each in _RUNS)]
     inside = (node for block in _blocks(call, ctx) for node in ctx.inside(block.body))
-    return any(isinstance(node, cst.Call) and ctx.code(node.func) in runs for node in inside)
+    found = [node for node in inside if isinstance(node, cst.Call) and ctx.code(node.func) in runs]
+    return any(not is_on_one_rank(each, ctx) for each in found)  # FM442 tells of those
 
 
 def _options(call: cst.Call, ctx: Context) -> dict[str, str]:
