@@ -46,7 +46,13 @@ import libcst as cst
 from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding, left, replaced
 from codemods.reading.asked_classes import model_of
 from codemods.reading.enclosing import call_by
-from codemods.reading.program import defines_method, reads_attribute, sets_attribute, sets_on_itself
+from codemods.reading.program import (
+    defines_method,
+    may_be_models_own,
+    reads_attribute,
+    sets_attribute,
+    sets_on_itself,
+)
 from codemods.reading.texts import is_compared_with_text
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.leftovers import (
@@ -291,7 +297,7 @@ def _is_wrapped_module(attribute: cst.Attribute, ctx: Context) -> bool:
 def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
     """`model.state_dict_type(model)`, `model.process_group`: what the wrapper has is found on the model too."""
     name = attribute.attr.value
-    if not _is_of_wrapper(name, ctx) and not (call_by(attribute, ctx) and name in STATIC):
+    if not _is_of_wrapper(attribute, ctx) and not (call_by(attribute, ctx) and name in STATIC):
         return None
     if ctx.fsdp1(attribute) is not None or (name in SPEED_ONLY and _is_asked_for(attribute, ctx)):
         return None
@@ -322,8 +328,9 @@ def _can_only_be_fsdp1(attribute: cst.Attribute, ctx: Context) -> bool:
     return isinstance(ctx.parent(attribute), cst.AssignTarget) and name in SETTINGS and not reads_attribute(ctx, name)
 
 
-def _is_of_wrapper(name: str, ctx: Context) -> bool:
-    return name in OF_WRAPPER or (name in ALSO_OF_MODELS and not sets_attribute(ctx, name))
+def _is_of_wrapper(attribute: cst.Attribute, ctx: Context) -> bool:
+    name = attribute.attr.value
+    return name in OF_WRAPPER or (name in ALSO_OF_MODELS and not may_be_models_own(ctx, attribute.value, name))
 
 
 def _row(node: cst.BaseExpression, name: str, ctx: Context) -> Leftover:

@@ -166,11 +166,14 @@ def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bo
 def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether a model may have run before this call, and not gone backward since: in this function, or in its callers.
 
-    Whatever takes the model may run it, but for what its name says does not. Of an attribute no order is known.
+    Whatever takes the model may run it, but for what its name says does not. Of an attribute no order is known, but
+    that in which a caller evaluates a model and then calls the method: `ema.restore()`.
     """
     if isinstance(model, cst.Attribute):
         is_run = any(_may_run(use, where) for where, use in ctx.attributes(model.attr.value))
-        return is_run and not trains_before(call, model, ctx)
+        if is_run and not trains_before(call, model, ctx):
+            return True
+        return _ran_in_callers(call, ctx.code(model), ctx, _evaluates_some)
     if not isinstance(model, cst.Name):
         return False  # it was made right there
     if _is_of_a_list_that_runs(model, ctx):

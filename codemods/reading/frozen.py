@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.shapes import called_on, keywords
+from codemods.reading.shapes import called_on, class_test, keywords
+from codemods.reading.words import last_name
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.modules import GIVE_IT_BACK
 
@@ -61,11 +62,44 @@ def _is_frozen(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> bool:
 
 
 def _takes_frozen(ctx: Context, node: cst.CSTNode) -> bool:
-    """`[p for p in model.parameters() if not p.requires_grad]`."""
+    """`[p for p in model.parameters() if not p.requires_grad]`, and `[m for m in model.modules() if isinstance(m, C)]`
+    of a class that trains nothing.
+    """
     if not isinstance(node, (cst.ListComp, cst.SetComp, cst.GeneratorExp)) or not isinstance(node.elt, cst.Name):
         return False
-    wanted = f"not {node.elt.value}.requires_grad"
-    return node.for_in.inner_for_in is None and wanted in [ctx.code(each.test) for each in node.for_in.ifs]
+    tests = [each.test for each in node.for_in.ifs]
+    if node.for_in.inner_for_in is not None:
+        return False
+    asked = (found for each in tests if (found := class_test(each, ctx)) is not None)
+    if any(ctx.code(module) == node.elt.value and _makes_frozen(ctx, kind) for module, kind in asked):
+        return True
+    return f"not {node.elt.value}.requires_grad" in map(ctx.code, tests)
+
+
+def _makes_frozen(ctx: Context, kind: cst.BaseExpression) -> bool:
+    """Whether a class of the program keeps no module, and has no parameters but by `requires_grad=False`."""
+    classes = [(origin.file, origin.node) for origin in ctx.origins(kind)]
+    return bool(classes) and all(
+        isinstance(node, cst.ClassDef) and _is_all_frozen(where, node) for where, node in classes
+    )
+
+
+def _is_all_frozen(ctx: Context, made: cst.ClassDef) -> bool:
+    inside = list(ctx.inside(made.body))
+    names = {node.name.value for node in inside if isinstance(node, cst.Param)}
+    stores = [node for node in inside if isinstance(node, cst.Assign)]
+    kept = [node.value for node in stores if isinstance(node.targets[0].target, cst.Attribute)]
+    if any(isinstance(value, cst.Name) and value.value in names for value in kept):
+        return False  # what is given can be a module
+    calls = [node for node in inside if isinstance(node, cst.Call)]
+    makers = [call for call in calls if last_name(call.func)[:1].isupper() or last_name(call.func) == "deepcopy"]
+    is_plain = all(ctx.dotted(base.value) == "torch.nn.Module" for base in made.bases)
+    return is_plain and all(_is_frozen_parameter(ctx, call) for call in makers)
+
+
+def _is_frozen_parameter(ctx: Context, call: cst.Call) -> bool:
+    flag = keywords(call.args).get("requires_grad")
+    return last_name(call.func) == "Parameter" and flag is not None and ctx.code(flag) == "False"
 
 
 def _modules(ctx: Context, value: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -63,7 +63,8 @@ def _plain_above(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> set
 def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attribute]:
     """The `p.grad` of a function that adds their squares up over the ranks, where each can be this rank's piece.
 
-    Empty unless every gradient is seen to be of an FSDP2 model, and nothing but its 2-norm or sum of squares is taken.
+    Empty unless every gradient is seen to be of an FSDP2 model, and nothing but its 2-norm or sum of squares is taken,
+    and the number of its elements. What is scaled by the result stays a DTensor.
     """
     calls = collectives_on_gradients(function, ctx)
     if not calls or not all(_adds_up(call, ctx) for call in calls) or not _SQUARED.search(ctx.code(function)):
@@ -72,12 +73,39 @@ def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attrib
     for attribute in ctx.nodes(cst.Attribute):
         if attribute.attr.value != "grad" or ctx.scope(attribute) not in _scopes(function, ctx):
             continue
-        if isinstance(ctx.parent(attribute), (cst.Comparison, cst.ComparisonTarget)):
+        if isinstance(ctx.parent(attribute), (cst.Comparison, cst.ComparisonTarget)) or _is_scaled(attribute, ctx):
             continue
-        if not is_surely_sharded(attribute.value, ctx) or not is_squared(attribute, ctx):
+        is_of_piece = is_squared(attribute, ctx) or _is_counted(attribute, ctx)
+        if not is_surely_sharded(attribute.value, ctx) or not is_of_piece:
             return []
         found.append(attribute)
     return found
+
+
+def _is_scaled(gradient: cst.Attribute, ctx: Context) -> bool:
+    """`p.grad.detach().mul_(max_norm / total)`, a statement: by a number, or a tensor of one element."""
+    scaled: cst.CSTNode = gradient
+    while (outer := _same_values(scaled, ctx)) is not None:
+        scaled = outer
+    method, call = ctx.parent(scaled), ctx.parent(ctx.parent(scaled) or scaled)
+    is_one = isinstance(method, cst.Attribute) and method.value is scaled and method.attr.value in {"mul_", "div_"}
+    if not is_one or not isinstance(call, cst.Call) or not isinstance(ctx.parent(call), cst.Expr):
+        return False
+    return len(call.args) == 1 and ".grad" not in ctx.code(call.args[0])
+
+
+def _same_values(tensor: cst.CSTNode, ctx: Context) -> cst.CSTNode | None:
+    """`p.grad.data` and `p.grad.detach()` around `p.grad`."""
+    holder = ctx.parent(tensor)
+    if not isinstance(holder, cst.Attribute) or holder.value is not tensor:
+        return None
+    return {"data": holder, "detach": ctx.parent(holder)}.get(holder.attr.value)
+
+
+def _is_counted(gradient: cst.Attribute, ctx: Context) -> bool:
+    """`p.grad.numel()`: under FSDP1 that of this rank's piece."""
+    holder = ctx.parent(gradient)
+    return isinstance(holder, cst.Attribute) and holder.value is gradient and holder.attr.value == "numel"
 
 
 def parameters_added_up(function: cst.FunctionDef, ctx: Context) -> list[cst.BaseExpression]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Origin
+from codemods.api import SUPPORT, Context, Import, ModelKind, Origin
 from codemods.reading.flat_parameters import constructor_calls
 from codemods.reading.manual import arguments, class_given, is_constructor, is_factory
 
@@ -32,6 +32,15 @@ def is_over_all(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether each constructor call that a model is seen to come from shards it over all ranks."""
     calls = constructor_calls(model, ctx)
     return bool(calls) and all(_names_no_group(where, call) for where, call in calls)
+
+
+def group_of(ctx: Context, model: cst.BaseExpression, at: cst.CSTNode) -> tuple[str, list[Import]]:
+    """What says the ranks that a model is sharded over, and what it needs imported."""
+    if ctx.kinds(model) == {ModelKind.FSDP} and is_over_all(ctx, model):
+        dist = ctx.named(Import("torch.distributed", alias="dist"), at)
+        return f"{dist.local}.group.WORLD", [dist]
+    item = ctx.named(Import(SUPPORT, "group_of"), at)
+    return f"{item.local}({ctx.quote(model)})", [item]
 
 
 def has_group_of_its_own(ctx: Context, model: cst.BaseExpression) -> bool:

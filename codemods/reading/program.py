@@ -6,10 +6,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, ModelKind
 from codemods.tables.names import WRAPPER
 
 from .enclosing import enclosing, is_self
+from .words import last_name
+
+_SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts"})
+"""What programs call their settings."""
 
 
 def others(ctx: Context, word: str) -> Iterator[Context]:
@@ -41,6 +45,24 @@ def defines_method(ctx: Context, name: str) -> bool:
 def sets_attribute(ctx: Context, name: str) -> bool:
     """Whether any file of the program assigns to an attribute of this name, annotated or not."""
     return any(_is_target(where.parent(node), node) for where, node in ctx.attributes(name))
+
+
+def may_be_models_own(ctx: Context, model: cst.BaseExpression, name: str) -> bool:
+    """Whether an attribute that FSDP1's wrapper has as well may be one that the program gave to a model.
+
+    Of what is seen to be a wrapped model, settings and plain objects that have one are no matter: `args.rank = 0`,
+    `self.rank = 0` of a trainer that inherits from nothing.
+    """
+    is_sure = ctx.kinds(model) == {ModelKind.FSDP}
+    sets = ((where, node) for where, node in ctx.attributes(name) if _is_target(where.parent(node), node))
+    return any(not (is_sure and _is_no_model(node.value, where)) for where, node in sets)
+
+
+def _is_no_model(owner: cst.BaseExpression, ctx: Context) -> bool:
+    if is_self(owner, ctx):
+        made = enclosing(ctx, owner, cst.ClassDef)
+        return made is not None and all(ctx.code(base.value) == "object" for base in made.bases)
+    return last_name(owner) in _SETTINGS
 
 
 def sets_on_itself(ctx: Context, name: str) -> bool:

@@ -260,7 +260,7 @@ def _is_harmless(call: cst.CSTNode, ctx: Context) -> bool:
         return True
     if (ctx.dotted(function) or "").startswith("torch."):
         return True
-    known = READS | COPIES | ASKS | IN_PLACE | ON_CONTAINERS | {*_LOOPS, "state_dict"}
+    known = READS | COPIES | ASKS | IN_PLACE | ON_CONTAINERS | ON_TEXTS | {*_LOOPS, "state_dict"}
     if isinstance(function, cst.Attribute) and function.attr.value in known:
         return True
     runs = ctx.runs(cst.ensure_type(call, cst.Call))

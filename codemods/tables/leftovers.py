@@ -116,7 +116,8 @@ _OF_WRAPPER = """
 _all_fsdp_states _all_reduce_stream _assert_state _buffer_name_to_orig_dtype _buffer_names _comm_hook _comm_hook_state
 _debug_level _default_stream _deregister_orig_params_ctx _device_handle _device_mesh _exec_order_data
 _free_event_queue _fsdp_extension _fully_sharded_module_to_handle _gradient_postdivide_factor
-_gradient_predivide_factor _has_params _ignored_buffer_names _ignored_modules _ignored_params _is_root
+_gradient_predivide_factor _has_params _ignored_buffer_names _ignored_modules _ignored_params _inter_node_pg
+_inter_node_state _is_root
 _is_using_optim_input _low_precision_hook_enabled _mixed_precision_enabled_for_buffers _optim_state_dict_config
 _optim_state_dict_impl _optim_state_dict_to_load_impl _post_backward_callback_queued _post_backward_stream
 _post_forward_handles _pre_forward_handles _pre_unshard_stream _reset_lazy_init _root_pre_forward_handles
@@ -179,6 +180,7 @@ ON_MODEL_HINTS = {
     "training_state": "drop it: FSDP2 has no such state to ask for",
     "world_size": "use dist.get_world_size(group) of the group that the model is sharded over",
     "_has_params": "drop the test: m.reshard() does nothing for a module without parameters of its own",
+    "_inter_node_pg": "use mesh.get_group(0) of the mesh of two dimensions that fully_shard was given",
     "_is_root": "keep a reference to the model that fully_shard was called on last, and compare with that",
     "_sync_gradients": "call model.set_requires_gradient_sync(...)",
 }

@@ -39,6 +39,7 @@ ELEMENT_BY_ELEMENT = frozenset({"add_", "mul_", "sub_", "div_", "zero_", "fill_"
 ON_CONTAINERS = frozenset({"append", "extend", "keys", "values", "items", "get", "pop", "format", "join"})
 
 ON_TEXTS = frozenset({"replace", "removeprefix", "removesuffix", "split", "strip", "lstrip", "rstrip", "lower", "join"})
+ON_TEXTS |= {"startswith", "endswith"}
 """Methods of texts, of which nothing else has one that looks at a model."""
 
 QUIET_FUNCTIONS = frozenset({"print", "len", "float", "int", "str", "list", "dict", "set", "tuple", "sorted", "zip"})

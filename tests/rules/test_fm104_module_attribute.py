@@ -305,8 +305,8 @@ def test_a_loop_that_takes_wrappers_off_ends_at_once() -> None:
 @pytest.mark.parametrize("given", ["", ", process_group=None", ", sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"])
 def test_world_size_of_a_model_over_all_ranks(given: str) -> None:
     text = HEAD.replace("FSDP\n", "FSDP, ShardingStrategy\n", 1).replace("FSDP(net)", f"FSDP(net{given})")
-    result = rewrite(text + "    return x / model.world_size\n")
-    assert result.text.endswith("    return x / dist.get_world_size()\n")
+    result = rewrite(text + "    return x / model.world_size + model.rank\n")
+    assert result.text.endswith("    return x / dist.get_world_size() + dist.get_rank()\n")
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
@@ -322,8 +322,43 @@ def test_world_size_of_a_model_over_all_ranks(given: str) -> None:
 )
 def test_world_size_of_a_model_over_what_is_not_seen(given: str) -> None:
     text = HEAD.replace("FSDP\n", "FSDP, ShardingStrategy\n", 1).replace("FSDP(net)", f"FSDP(net, {given})")
-    result = rewrite(text + "    return x / model.world_size\n")
-    assert result.text.endswith("    return x / model.world_size\n")
+    result = rewrite(text + "    return x / model.world_size + model.rank\n")
+    assert result.text.endswith(
+        "    return x / dist.get_world_size(group_of(model)) + dist.get_rank(group_of(model))\n"
+    )
+    assert "FM207" not in {finding.rule for finding in result.findings}
+
+
+def test_a_trainer_and_settings_that_have_a_rank_too() -> None:
+    text = """
+        import torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, net, args):
+                self.model = FSDP(net)
+                args.rank = self.rank = self.model.rank
+        """
+    assert rewrite(code(text)).text.endswith("args.rank = self.rank = dist.get_rank()\n")
+
+
+@pytest.mark.parametrize("name", ["rank", "world_size"])
+def test_a_model_that_has_a_rank_of_its_own(name: str) -> None:
+    own = f"    net.{name} = x\n    return model.{name}\n"
+    assert rewrite(HEAD + own).text.endswith(own)
+
+
+def test_device_that_the_wrapper_computes_on() -> None:
+    result = rewrite(HEAD + "    return x.to(model.compute_device)\n")
+    assert result.text.endswith("    return x.to(next(model.parameters()).device)\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_device_where_parameters_lie_elsewhere() -> None:
+    text = HEAD.replace("FSDP\n", "FSDP, CPUOffload\n", 1)
+    text = text.replace("FSDP(net)", "FSDP(net, cpu_offload=CPUOffload(True))")
+    result = rewrite(text + "    return x.to(model.compute_device)\n")
     assert "FM207" in {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
 
 

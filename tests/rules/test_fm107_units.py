@@ -81,6 +81,6 @@ def test_list_of_the_list_is_one_list(listed: str) -> None:
 
 def test_list_made_of_the_units_stays() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
-    made = "[u.rank for u in FSDP.fsdp_modules(model)]"
+    made = "[u.name for u in FSDP.fsdp_modules(model)]"
     result = rewrite(f"{head}def ranks(net):\n    model = FSDP(net)\n    return {made}\n")
-    assert "[u.rank for u in [m for m in model.modules() if isinstance(m, FSDPModule)]]" in result.text
+    assert "[u.name for u in [m for m in model.modules() if isinstance(m, FSDPModule)]]" in result.text

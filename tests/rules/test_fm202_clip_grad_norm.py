@@ -881,6 +881,23 @@ def test_ignored_modules_that_are_frozen_in_sight(freezing: str, arguments: str,
     assert result.support == (set() if is_frozen else {"clip_mixed_grad_norm_"})
 
 
+@pytest.mark.parametrize(
+    ("made", "level"),
+    [
+        ("self.weight = nn.Parameter(weight.detach(), requires_grad=False)", Level.REVIEW),
+        ("self.weight = nn.Parameter(weight.detach())", Level.MANUAL),
+        ("self.weight = weight", Level.MANUAL),
+        ("self.weight = nn.Linear(2, 2)", Level.MANUAL),
+    ],
+)
+def test_ignored_modules_of_a_class_that_trains_nothing(made: str, level: Level) -> None:
+    quantised = f"class Quantised(nn.Module):\n    def __init__(self, weight):\n        {made}\n"
+    wrap = "    model = FSDP(net, ignored_modules=[m for m in net.modules() if isinstance(m, Quantised)])"
+    head = HEAD.replace("    model = FSDP(net)", wrap)
+    result = rewrite(f"from torch import nn\n{head}    model.clip_grad_norm_(1.0)\n\n\n{quantised}")
+    assert {f.level for f in result.findings if f.rule == "FM202"} == {level}
+
+
 def test_norm_of_one_rank_alone_waits_for_the_others() -> None:
     """Under FSDP1 each rank had a norm of its own, and could ask for it alone."""
     clip = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"

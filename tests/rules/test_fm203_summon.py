@@ -19,7 +19,6 @@ CASES = [
     "with {}(model):\n        x()",
     "with {}(model, writeback=False, rank0_only=True, offload_to_cpu=True):\n        x()",
     "with {}(model, writeback=False, recurse=False):\n        model.embed(x)",
-    "with {}(model, recurse=False):\n        model.generate(x)",
     "with {}(model, writeback=False, recurse=False):\n        model.generate(x, model.weight)",
     "with {}(model, writeback=False):\n        model(x)\n        compare(model=net)",
     "with {}(model, writeback=False):\n        compare(x)",
@@ -49,6 +48,7 @@ GENERATES = [
         "with {}:\n        return model.generate(x)",
     ),
     ("with {}(model, writeback=False):\n        model.generate(x)", "with {}:\n        model.generate(x)"),
+    ("with {}(model, recurse=False):\n        model.generate(x)", "with {}:\n        model.generate(x)"),
     ("with {}(model, recurse=False, writeback=False), x:\n        model(x)", "with {}, x:\n        model(x)"),
     (
         "context = lambda: {}(model, writeback=False, recurse=False) if x else nothing()\n"
@@ -63,6 +63,25 @@ def test_to_generate_the_root_alone_is_gathered(before: str, after: str) -> None
     result = rewrite(HEAD + "    " + before.format("FSDP.summon_full_params") + "\n")
     assert result.text.endswith("    " + after.format("unsharded(model)") + "\n")
     assert result.support == {"unsharded"}
+
+
+@pytest.mark.parametrize("body", ["model(x)", "model.module(x)", "model.generate(x)", "model.module.generate(x)"])
+def test_writeback_behind_a_forward_was_wrong_in_fsdp1(body: str) -> None:
+    result = rewrite(HEAD + f"    with FSDP.summon_full_params(model):\n        {body}\n")
+    assert f"    with unsharded(model):\n        {body.replace('.module', '')}\n" in result.text
+    assert ("FM203", "review") in {(rule, level) for rule, level, _ in result.summary}
+
+
+def test_writeback_around_more_than_a_forward_is_told_too() -> None:
+    result = rewrite(HEAD + "    with FSDP.summon_full_params(model):\n        model(x)\n        x.keep(model)\n")
+    assert "with summon_full_params(model):" in result.text
+    assert ("FM203", "review") in {(rule, level) for rule, level, _ in result.summary}
+
+
+def test_the_root_that_is_not_summoned_with_its_units_is_broken_by_its_own_forward_alone() -> None:
+    summons = HEAD + "    with FSDP.summon_full_params(model, recurse=False):\n        "
+    for body, level in (("model(x)", "review"), ("model.module(x)", "rewritten"), ("model.generate(x)", "rewritten")):
+        assert ("FM203", level) in {(rule, each) for rule, each, _ in rewrite(f"{summons}{body}\n").summary}
 
 
 def test_what_holds_the_model_is_handed_on() -> None:
@@ -97,6 +116,12 @@ READS = [
     (
         "y = [float(p.norm()) for p in model.parameters()]",
         "y = [float(p.full_tensor().norm()) for p in model.parameters()]",
+    ),
+    (
+        'for n, p in model.named_parameters():\n        if n.startswith("head"):\n'
+        '            x[n.replace("head.", "")] = p.clone()',
+        "for n, p in model.named_parameters():\n        whole = p.full_tensor()\n"
+        '        if n.startswith("head"):\n            x[n.replace("head.", "")] = whole.clone()',
     ),
     ("y = model.net.weight.data.norm()", "y = model.net.weight.full_tensor().data.norm()"),
     (

@@ -158,3 +158,10 @@ def test_what_has_no_method_of_its_own_is_not_clipped(other: str) -> None:
     result = rewrite(head + asked + other)
     assert asked.splitlines()[1] in result.text
     assert "manual" in {level for rule, level, _ in result.summary if rule == "FM205"}
+
+
+def test_group_that_is_looked_up() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n"
+    read = '    return x(getattr(model, "process_group", None))\n'
+    assert rewrite(f"{head}    model = FSDP(net)\n{read}").text.endswith("    return x(dist.group.WORLD)\n")
+    assert rewrite(f"{head}    model = FSDP(net, process_group=x)\n{read}").text.endswith("return x(group_of(model))\n")

@@ -592,3 +592,42 @@ def test_the_inner_module_where_there_is_one_is_the_model() -> None:
     text = '    with torch.no_grad():\n        model(xs)\n    inner = getattr(model, "module", model)\n'
     made = "    return torch.optim.SGD(inner.parameters())\n"
     assert body(text + made) == f"{text}    inner.reshard()\n{made}"
+
+
+SWAPS = """import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class EMA:
+    def __init__(self, model):
+        self.model = model
+        self.shadow = {n: p.clone() for n, p in model.named_parameters()}
+
+    def swap(self):
+        for n, p in self.model.named_parameters():
+            self.backup[n] = p.data.clone()
+            p.data.copy_(self.shadow[n])
+
+    def restore(self):
+        for n, p in self.model.named_parameters():
+            p.data.copy_(self.backup[n])
+
+
+def train(net, loader, optimizer):
+    model = FSDP(net)
+    ema = EMA(model)
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+        ema.swap()
+        with torch.no_grad():
+            model(x)
+        ema.restore()
+"""
+
+
+def test_method_that_puts_weights_back_of_a_model_that_its_caller_evaluates() -> None:
+    result = rewrite(SWAPS)
+    assert "    def restore(self):\n        self.model.reshard()\n" in result.text
+    assert result.text.count("reshard()") == 1
+    assert ("FM209", "review") in {(rule, level) for rule, level, _ in result.summary}

@@ -71,6 +71,20 @@ def test_squares_are_those_of_this_rank(text: str) -> None:
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+def test_what_is_scaled_by_the_norm_stays_and_elements_are_counted_of_the_piece() -> None:
+    text = (
+        "norms = [p.grad.norm() for p in model.parameters() if p.grad.numel() > 0]\n"
+        "total = torch.stack(norms).pow(2).sum()\ndist.all_reduce(total)\n"
+        "for p in model.parameters():\n    p.grad.{}(1 / total.sqrt())"
+    )
+    for scale in ("mul_", "detach().mul_", "data.div_"):
+        result = rewrite(HEAD + body(text.format(scale)))
+        assert "[p.grad.to_local().norm() for p in model.parameters() if p.grad.to_local().numel() > 0]" in result.text
+        assert f"    p.grad.{scale}(1 / total.sqrt())\n" in result.text
+        assert "FM402" not in {finding.rule for finding in result.findings}
+    assert "FM402" in {finding.rule for finding in rewrite(HEAD + body(text.format("add_"))).findings}
+
+
 PARAMETERS = [
     "total = sum(p.detach().float().norm() ** 2 for p in model.parameters())\ndist.all_reduce(total)",
     "total = torch.zeros(1)\nfor n, p in model.named_parameters():\n    if p.requires_grad:\n"

@@ -194,9 +194,10 @@ def test_attribute_of_the_wrapper_that_is_set_raises(statement: str) -> None:
 def test_attribute_that_a_program_may_have_too(name: str) -> None:
     for read in (f"model.{name}", f"getattr(model, '{name}', 0)", f"hasattr(model, '{name}')"):
         text = HEAD + f"    return {read}\n"
-        assert {rule for rule, level, _ in rewrite(text).summary if level == "manual"} == {
-            "FM207" if read.startswith("model") else "FM205"
-        }
+        asked = "FM207" if read.startswith("model") else "FM205"
+        is_rewritten = read == "model.rank"
+        manual = {rule for rule, level, _ in rewrite(text).summary if level == "manual"}
+        assert manual == (set() if is_rewritten else {asked})
         own = text.replace("return", f"net.{name} = 1\n    return")
         assert {level for _, level, _ in rewrite(own).summary} == {"rewritten"}
 

@@ -70,7 +70,8 @@ from codemods.reading.call_layout import either
 from codemods.reading.clipping import any_clipper, is_clipped_otherwise
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.handles import HANDLES, is_reshard
-from codemods.reading.program import sets_attribute
+from codemods.reading.process_groups import group_of
+from codemods.reading.program import may_be_models_own
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 
@@ -94,7 +95,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     name = str(literal.evaluated_value) if isinstance(literal, cst.SimpleString) else ""
     if name == _INNER:
         return _without_test(call, ctx) if _is_first_of_two(call, ctx) else None
-    if name not in _LOOKED_UP and (name not in ALSO_OF_MODELS or sets_attribute(ctx, name)):
+    if name not in _LOOKED_UP and (name not in ALSO_OF_MODELS or may_be_models_own(ctx, model, name)):
         return None
     if name == "no_sync" and (is_without_gradients(call, ctx) or is_entered_without_gradients(call, ctx)):
         return None  # nothing is accumulated: whatever it finds is right
@@ -116,6 +117,9 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return _class_test(call, name, held, ctx)
     if name in _FUNCTIONS and held <= {ModelKind.FSDP, ModelKind.DDP}:
         return _function(call, name, held, ctx)
+    if name == "process_group" and not is_test and held == {ModelKind.FSDP}:
+        text, imports = group_of(ctx, model, call)
+        return replaced(CODE, ctx, call, text, "process_group becomes that of the model's mesh", imports)
     if name in SPEED_ONLY and is_test:
         return left(CODE, Level.REVIEW, ctx, call, _SPEED)
     if name == "_streams" and (is_test or (len(call.args) == 3 and is_name(call.args[2].value, "None"))):

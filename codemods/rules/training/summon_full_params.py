@@ -50,7 +50,8 @@ of what is written. Otherwise the support module's context reads and writes whol
 back as FSDP1 did, the model may be called in it, and `model.state_dict()` gives whole tensors there and
 `load_state_dict` takes them (torch 2.13, 2 ranks). Where parameters are summoned to call the model or its `generate`,
 `unsharded` of the support module is enough, which gathers the root's as a forward does; other units gather by
-themselves. What is whole there is a copy: a loss that is computed of it gives the parameters no gradient, and is
+themselves. With `writeback`, which is FSDP1's default, a unit that ran in the context was broken by it: that is
+reported. What is whole there is a copy: a loss that is computed of it gives the parameters no gradient, and is
 stopped. FSDP1 raised in the backward, but for `NO_SHARD`, and for sums over flat parameters, which had no gradient of
 it either (torch 2.13, 2 ranks).
 
@@ -87,6 +88,7 @@ from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
 from codemods.reading.forwards import model_of_forward, trains_before
 from codemods.reading.layout import removal
+from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.resharding import reshards
 from codemods.reading.summoned import Body, body_of, gives_model_first, is_looked_into, is_usual
 from codemods.reading.summoned_losses import are_added_up, read_for_loss
@@ -99,6 +101,8 @@ _METHOD = SUMMON.rsplit(".")[-1]
 _UNSHARDED = "unsharded"
 _LOOKED_INTO = "full_params"
 _DTYPE = "FSDP1 had the root's own parameters there in their own dtype, and now they are in that of its mp_policy"
+_OVERWRITTEN = "FSDP1's writeback, behind a forward in it, wrote other weights over a part of each unit that had run"
+_TRAIN_ON = "compare what trains on with writeback=False in the FSDP1 program"
 _COMPARE = "compare what is generated; without autocast the root's layers compute in another dtype"
 _LOST_GRADIENT = "a loss is computed of parameters that are summoned, which would get no gradient of it"
 _RUN_MODEL = "compute it in the forward of the module that has them, and call the wrapped module outside of the context"
@@ -106,6 +110,7 @@ _NO_GRADIENT = "the loss that is computed of parameters here gives them no gradi
 _GIVE_GRADIENT = "give it to the optimizer (weight_decay for squares), or add it to p.grad behind the backward"
 _OTHER_DATA = "the model runs on data that is put in the place of its own, after which FSDP1 went on with other values"
 _WRITE_IN = "write into it, p.data.copy_(x), which is kept, and the old values back where they are to return"
+_RUNS = ("generate", "module", "module.generate")
 _PARAMETERS = frozenset({"weight", "bias"})
 """What is no buffer in any module of torch."""
 
@@ -144,7 +149,9 @@ def _rewritten(name: Reference, ctx: PlannedContext) -> Fix:
         item = ctx.named(Import(SUPPORT, _UNSHARDED), name)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"
         message, level, hint = f"{_METHOD} to generate becomes {_UNSHARDED}, a support function", Level.REWRITTEN, ""
-        if ctx.mentions("MixedPrecision"):
+        if _overwrites(call, ctx):
+            message, level, hint = f"{message}; {_OVERWRITTEN}", Level.REVIEW, _TRAIN_ON
+        elif ctx.mentions("MixedPrecision"):
             message, level, hint = f"{message}; {_DTYPE}", Level.REVIEW, _COMPARE
         return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, level, ctx, name, message, hint)], [item])
     item = ctx.named(Import(SUPPORT, _METHOD), name)
@@ -152,6 +159,9 @@ def _rewritten(name: Reference, ctx: PlannedContext) -> Fix:
     made = replaced(CODE, ctx, name, item.local, message, [item])
     if isinstance(around, cst.With) and _runs_on_other_data(around, ctx):
         return replace(made, findings=[finding(CODE, Level.MANUAL, ctx, name, f"{message}; {_OTHER_DATA}", _WRITE_IN)])
+    if isinstance(call, cst.Call) and _overwrites(call, ctx):
+        told = finding(CODE, Level.REVIEW, ctx, name, f"{message}; {_OVERWRITTEN}", _TRAIN_ON)
+        return replace(made, findings=[told])
     return made
 
 
@@ -279,14 +289,15 @@ def _only_runs(call: cst.Call, ctx: Context) -> bool:
     """Whether nothing is done with the model, in the blocks that enter the context, but to call it, or `generate`.
 
     The root's own parameters are whole there, and in the precision of its forward, as in any forward; other units
-    gather theirs in it, whether they were summoned too or not.
+    gather theirs in it, whether they were summoned too or not. Nothing is written that `writeback` could keep.
     """
     if not gives_model_first(call):
         return False
-    given = {argument.keyword.value: ctx.code(argument.value) for argument in call.args[1:] if argument.keyword}
+    given = _options(call, ctx)
     model = call.args[0].value
-    is_lost = given.get("writeback") == "False" and given.keys() <= {"writeback", "recurse"}
-    if not is_lost or len(given) < len(call.args) - 1 or ModelKind.FSDP not in ctx.kinds(model):
+    if not given.keys() <= {"writeback", "recurse"} or len(given) < len(call.args) - 1:
+        return False
+    if ModelKind.FSDP not in ctx.kinds(model):
         return False
     inside = [node for block in _blocks(call, ctx) for node in ctx.inside(block.body)]
     named = (node for node in inside if isinstance(node, (cst.Name, cst.Attribute)))
@@ -294,6 +305,26 @@ def _only_runs(call: cst.Call, ctx: Context) -> bool:
     if not uses or any(_hands_on(node, model, ctx) for node in inside):
         return False
     return all(_is_run(node, ctx) for node in uses)
+
+
+def _overwrites(call: cst.Call, ctx: Context) -> bool:
+    """Whether a unit that is summoned to be written back is seen to run: its forward reshards it, and FSDP1 then took
+    the rank's piece of the shard for its piece of the whole (`_writeback_to_local_shard`, torch 2.13, 2 ranks).
+
+    Without `recurse` that is the root, whose own forward `model.module(x)` and `model.generate(x)` do not run.
+    """
+    given = _options(call, ctx)
+    if not gives_model_first(call) or given.get("writeback", "True") != "True":
+        return False
+    model = ctx.code(call.args[0].value)
+    runs = [model] if given.get("recurse") == "False" else [model, *(f"{model}.{each}" for each in _RUNS)]
+    inside = (node for block in _blocks(call, ctx) for node in ctx.inside(block.body))
+    found = [node for node in inside if isinstance(node, cst.Call) and ctx.code(node.func) in runs]
+    return any(not is_on_one_rank(each, ctx) for each in found)  # FM442 tells of those
+
+
+def _options(call: cst.Call, ctx: Context) -> dict[str, str]:
+    return {each.keyword.value: ctx.code(each.value) for each in call.args[1:] if each.keyword is not None}
 
 
 def _hands_on(node: cst.CSTNode, model: cst.BaseExpression, ctx: Context) -> bool:

@@ -1,7 +1,8 @@
 """**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and
 `model(...)`, `model._fsdp_wrapped_module` too, and `model._handle.reshard(True)` into `model.reshard()`,
-and `model.world_size` into that of the default group where the model is sharded over it. `model.process_group` becomes
-`dist.group.WORLD` there, and `group_of(model)` of the support module elsewhere.
+and `model.rank` and `model.world_size` into those of its group: the default one where the model is sharded over all
+ranks, else `group_of(model)` of the support module, as `model.process_group` becomes. `model.compute_device` becomes
+the device of its parameters, where nothing is offloaded.
 
 **Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
 all-gathers hang on `model(...)`; calling `forward` directly would go past them.
@@ -58,13 +59,15 @@ from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion, removal
 from codemods.reading.negation import none_test
 from codemods.reading.one_local import local_of
-from codemods.reading.process_groups import is_over_all
-from codemods.reading.program import sets_attribute, sets_on_itself
+from codemods.reading.process_groups import group_of, is_over_all
+from codemods.reading.program import may_be_models_own, sets_on_itself
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapper_steps import Step, is_of_others, is_told_apart_in_loop, step_at
 from codemods.tables.names import WRAPPER
 
 CODE = "FM104"
+
+_OF_GROUP = {"rank": "get_rank", "world_size": "get_world_size"}
 
 
 def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
@@ -72,10 +75,12 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
     name = node.attr.value
     if name == "reshard":
         return _reshard(node, ctx) if _is_of_handle(node, ctx) and ctx.plan.migrates else None
-    if name == "world_size":
-        return _number_of_ranks(node, ctx) if _is_number_of_ranks(node, ctx) else None
+    if name in _OF_GROUP:
+        return _of_group(node, ctx) if _is_read(node, ctx) and not may_be_models_own(ctx, node.value, name) else None
     if name == "process_group":
-        return _group(node, ctx) if _is_group(node, ctx) else None
+        return _group(node, ctx) if _is_read(node, ctx) else None
+    if name == "compute_device":
+        return _device(node, ctx) if _is_read(node, ctx) and not ctx.mentions("CPUOffload") else None
     if name not in {"module", "forward", "_fsdp_wrapped_module"} or not _is_of_wrapper(node, ctx):
         return None
     model, held = ctx.code(node.value), ctx.kinds(node.value)
@@ -148,15 +153,8 @@ def _is_torchs(dotted: str | None) -> bool:
     return dotted is not None and dotted.startswith("torch.")
 
 
-def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:
-    """`model.world_size` of a model over all ranks: nothing else that it can be has such an attribute."""
-    if isinstance(ctx.parent(node), cst.AssignTarget) or sets_attribute(ctx, "world_size"):
-        return False
-    return ModelKind.FSDP in ctx.kinds(node.value) and is_over_all(ctx, node.value)
-
-
-def _is_group(node: cst.Attribute, ctx: Context) -> bool:
-    """The group of a wrapped model, where it is read; in a model's own methods it is the model's."""
+def _is_read(node: cst.Attribute, ctx: Context) -> bool:
+    """What a wrapped model has is read; in a model's own methods it is the model's."""
     if ModelKind.FSDP not in ctx.kinds(node.value) or is_self(node.value, ctx):
         return False
     return not isinstance(ctx.parent(node), cst.AssignTarget)
@@ -275,21 +273,23 @@ def _reshard(node: cst.Attribute, ctx: Context) -> Fix:
     return Fix([change], [finding(CODE, Level.REWRITTEN, ctx, call, message)])
 
 
-def _number_of_ranks(node: cst.Attribute, ctx: Context) -> Fix:
+def _of_group(node: cst.Attribute, ctx: Context) -> Fix:
+    """The rank in a model's group, or its size: nothing else that the model can be has such an attribute."""
     dist = ctx.named(Import("torch.distributed", alias="dist"), node)
-    text = f"{dist.local}.get_world_size()"
-    return replaced(CODE, ctx, node, text, f"world_size of the wrapper becomes {text}", [dist])
+    group, imports = ("", []) if is_over_all(ctx, node.value) else group_of(ctx, node.value, node)
+    text = f"{dist.local}.{_OF_GROUP[node.attr.value]}({group})"
+    message = f"{node.attr.value} of the wrapper becomes that of its group"
+    return replaced(CODE, ctx, node, text, message, [dist, *imports])
 
 
 def _group(node: cst.Attribute, ctx: Context) -> Fix:
-    if ctx.kinds(node.value) == {ModelKind.FSDP} and is_over_all(ctx, node.value):
-        item = ctx.named(Import("torch.distributed", alias="dist"), node)
-        text = says = f"{item.local}.group.WORLD"
-    else:
-        item = ctx.named(Import(SUPPORT, "group_of"), node)
-        text, says = f"{item.local}({ctx.quote(node.value)})", "group_of, a support function"
-    message = f"process_group of the wrapper becomes {says}"
-    return replaced(CODE, ctx, node, text, message, [item])
+    text, imports = group_of(ctx, node.value, node)
+    return replaced(CODE, ctx, node, text, "process_group of the wrapper becomes that of the model's mesh", imports)
+
+
+def _device(node: cst.Attribute, ctx: Context) -> Fix:
+    text = f"next({ctx.quote(node.value)}.parameters()).device"
+    return replaced(CODE, ctx, node, text, "compute_device of the wrapper becomes that of its parameters")
 
 
 RULE = Rule(
@@ -298,5 +298,5 @@ RULE = Rule(
     __doc__,
     nodes=(cst.Attribute,),
     fix=fix,
-    methods=("module", "forward", "_fsdp_wrapped_module", "process_group", "reshard", "world_size"),
+    methods=("module", "forward", "_fsdp_wrapped_module", "process_group", "reshard", "compute_device", *_OF_GROUP),
 )
