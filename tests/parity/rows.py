@@ -1623,6 +1623,22 @@ program(
     seed_by_rank=True,
 )
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", bf16_input=True)
+for mixed, pure in ((True, False), (False, False), (True, True)):
+    program(
+        f"buffers in the dtype of the reduction, mixed {mixed}, pure {pure}",
+        f"""
+        def policy(mixed):
+            if mixed:
+                return MixedPrecision(torch.float32, torch.bfloat16, torch.bfloat16)
+            return None
+
+
+        def build(pure={pure}):
+            chosen = policy({mixed})
+            blocks = ModuleWrapPolicy({{Block}})
+            return FSDP(Plain(), auto_wrap_policy=blocks, mixed_precision=chosen if not pure else None)
+        """,
+    )
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(
     "bf16 without a policy, where BatchNorm is cast too",

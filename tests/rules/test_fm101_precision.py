@@ -707,6 +707,35 @@ def test_one_buffer_dtype_under_a_condition() -> None:
     assert not result.support
 
 
+def test_buffers_that_each_choice_has_in_the_dtype_of_the_reduction() -> None:
+    """`fpSixteen` and `bfSixteen_mixed` of llama-recipes, or None."""
+    text = """
+        def wrap(model, args):
+            mp = None
+            if args.half:
+                mp = MixedPrecision(torch.float16, torch.float16, torch.float16)
+            elif args.mixed:
+                mp = MixedPrecision(torch.float32, torch.bfloat16, torch.bfloat16)
+            return FSDP(model, mixed_precision=mp if not args.pure_bf16 else None)
+        """
+    header = "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
+    after = """
+        def wrap(model, args):
+            mp = MixedPrecisionPolicy()
+            if args.half:
+                mp = MixedPrecisionPolicy(torch.float16, torch.float16)
+            elif args.mixed:
+                mp = MixedPrecisionPolicy(torch.float32, torch.bfloat16)
+            mp_policy = mp if not args.pure_bf16 else MixedPrecisionPolicy()
+            if mp_policy.reduce_dtype is not None:
+                for buffer in model.buffers():
+                    if buffer.is_floating_point():
+                        buffer.data = buffer.data.to(mp_policy.reduce_dtype)
+            return fully_shard(model, mp_policy=mp_policy)
+        """
+    assert rewrite(header + code(text)).text.endswith(code(after))
+
+
 def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
     script = code("""
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -888,7 +917,7 @@ def test_a_policy_stands_for_the_none_of_a_condition(given: str, becomes: str) -
     assert f"    mp_policy = {becomes}\n" in rewrite(before).text
 
 
-def test_a_condition_over_what_may_be_none_is_asked_as_a_whole() -> None:
+def test_a_condition_over_what_may_be_none_chooses_between_policies() -> None:
     before = HEAD + code(
         """
         def wrap(model, bf16, mixed):
@@ -896,7 +925,9 @@ def test_a_condition_over_what_may_be_none_is_asked_as_a_whole() -> None:
             return FSDP(model, mixed_precision=mp if bf16 else None)
         """
     )
-    assert "    mp_policy = (mp if bf16 else None) or MixedPrecisionPolicy()\n" in rewrite(before).text
+    text = rewrite(before).text
+    assert "    mp_policy = mp if bf16 else MixedPrecisionPolicy()\n" in text
+    assert " if mixed else MixedPrecisionPolicy()\n" in text
 
 
 def test_classes_that_a_precision_names_stay_in_float32() -> None:

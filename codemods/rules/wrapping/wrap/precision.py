@@ -333,7 +333,7 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
 
 def _put_for_none(value: cst.BaseExpression, draft: Draft) -> bool:
     """Whether None becomes the policy that says nothing where it is written, away from the call."""
-    if isinstance(value, (cst.IfExp, cst.Attribute)):
+    if isinstance(value, cst.Attribute):
         return False
     return put_for_none(value, draft, "mixed_precision", f"{draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()")
 
@@ -485,13 +485,10 @@ def _cast_buffers(
     _refuse_unnamed(draft)
     if None in texts:
         raise NotStatic("mixed_precision is one of several, and only some have a buffer_dtype")
-    same_as_parameters = all(
-        text_of(origin, f, "buffer_dtype") == text_of(origin, f, "param_dtype")
-        for origin, f in zip(made, fields, strict=True)
-    )
+    same = _same_field(made, fields)
     known = all(_is_dtype(origin.file, f["buffer_dtype"]) for origin, f in zip(made, fields, strict=True))
     # Under a condition, one value for all does where it need not be asked for None as well.
-    is_one = len(texts) == 1 and (not optional or (bool(given) and known and not same_as_parameters))
+    is_one = len(texts) == 1 and (not optional or (bool(given) and known and same is None))
     single = fields[0].get("buffer_dtype") if is_one else None
     is_here = single is not None and made[0].file.path == draft.file.path
     if single is not None and is_here and draft.file.same_meaning(single, draft.call):
@@ -499,8 +496,8 @@ def _cast_buffers(
         test = given if optional else "" if known else f"{dtype} is not None"
     elif not known:
         raise NotStatic("buffer_dtype is not a literal dtype")
-    elif same_as_parameters:
-        dtype = f"{policy}.param_dtype"
+    elif same is not None:
+        dtype = f"{policy}.{same}"
         test = f"{dtype} is not None" if optional else ""
     else:
         raise NotStatic("mixed_precision is one of several with different buffer_dtypes")
@@ -519,8 +516,14 @@ def _place_cast(loop: list[str], draft: Draft) -> None:
 def _asks_for_none(fields: Sequence[Fields], made: Sequence[Origin], draft: Draft) -> bool:
     """Whether buffers are cast where there is a `MixedPrecision`, to what it does not say itself."""
     texts = [text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)]
-    of_parameters = [text_of(origin, f, "param_dtype") for origin, f in zip(made, fields, strict=True)]
-    return any(texts) and texts != of_parameters and not has_no_buffers(draft)
+    return any(texts) and _same_field(made, fields) is None and not has_no_buffers(draft)
+
+
+def _same_field(made: Sequence[Origin], fields: Sequence[Fields]) -> str | None:
+    """The field of the policy that each `MixedPrecision` gives as it gives `buffer_dtype`."""
+    pairs = list(zip(made, fields, strict=True))
+    same = (n for n in KEPT if all(text_of(o, f, n) == text_of(o, f, "buffer_dtype") for o, f in pairs))
+    return next(same, None)
 
 
 def _refuse_unnamed(draft: Draft) -> None:
