@@ -1639,6 +1639,33 @@ for mixed, pure in ((True, False), (False, False), (True, True)):
             return FSDP(Plain(), auto_wrap_policy=blocks, mixed_precision=chosen if not pure else None)
         """,
     )
+for low in ("bf16", "half", ""):
+    program(
+        f"one of two that differ in whether units cast, {low or 'none'}",
+        f"""
+        full = MixedPrecision(torch.float32, torch.float32, torch.float32)
+        bf16 = MixedPrecision(torch.bfloat16, torch.bfloat16, torch.bfloat16, cast_forward_inputs=True)
+        half = MixedPrecision(
+            param_dtype=torch.bfloat16,
+            reduce_dtype=torch.float32,
+            # Buffer precision.
+            buffer_dtype=torch.bfloat16,
+        )
+
+
+        def chosen(low):
+            if low == "bf16":
+                return bf16
+            if low == "half":
+                return half
+            return full
+
+
+        def build(low="{low}"):
+            blocks = ModuleWrapPolicy({{Block}})
+            return FSDP(Masked(), auto_wrap_policy=blocks, mixed_precision=chosen(low) if low else None)
+        """,
+    )
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(
     "bf16 without a policy, where BatchNorm is cast too",
