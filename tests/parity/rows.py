@@ -1623,6 +1623,32 @@ program(
     seed_by_rank=True,
 )
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", bf16_input=True)
+for kind, made in {
+    "a comprehension": "[FSDP(m, {0}) for m in [Plain()]][0]",
+    "a dict": "{{name: FSDP(m, {0}) for name, m in dict(a=Plain()).items()}}['a']",
+    "a lambda": "(lambda m: FSDP(m, {0}))(Plain())",
+    "a condition in a call": "list([FSDP(model, {0}) if model.training else model])[0]",
+}.items():
+    given = f"{BLOCKS}, {IN_BF16}, sync_module_states=True"
+    program(
+        f"wrapped in {kind}",
+        f"""
+        def build():
+            model = Plain()
+            return {made.format(given)}
+        """,
+        seed_by_rank=True,
+    )
+program(
+    "parts wrapped in a comprehension, and the model around them",
+    f"""
+    def build():
+        model, bf16 = Plain(), MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)
+        blocks = [FSDP(block, mixed_precision=bf16, sync_module_states=True) for block in model.blocks]
+        model.blocks = nn.ModuleList(blocks)
+        return FSDP(model, mixed_precision=bf16)
+    """,
+)
 for mixed, pure in ((True, False), (False, False), (True, True)):
     program(
         f"buffers in the dtype of the reduction, mixed {mixed}, pure {pure}",
