@@ -6,7 +6,6 @@ LOCAL_STATE_DICT, each rank's part as it lies there, is what FSDP2 gives for SHA
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -66,7 +65,7 @@ def choice(call: cst.Call, ctx: Context) -> Choice:
     full, parts = (_settings(kind, model, given, kinds, call, ctx) for kind in (_FULL, _PARTS))
     dead = tuple(_dead((each for key, each in given.items() if key != "module"), ctx))
     line = ""
-    if not re.fullmatch(r"(not )?[\w.]+", ctx.plain(test)):
+    if not ctx.plain(test).removeprefix("not ").replace(".", "_").isidentifier():
         name = next(each for each in ("is_full", "is_full_state_dict") if each not in names_around(ctx, call))
         test, line = name, f"{name} = {test}"
     return Choice(test, line, full, parts, _LOCAL in kinds.values(), dead)
@@ -85,8 +84,14 @@ def either(test: str, full: str, parts: str) -> str:
 
 
 def _by_name(options: str) -> Mapping[str, str]:
-    named = (each.partition("=") for each in re.split(r", (?=[a-z0-9_]+=)", options) if each)
-    return {name: text for name, _, text in named}
+    found, last = dict[str, str](), ""
+    for piece in options.split(", ") if options else ():
+        name, equals, text = piece.partition("=")
+        if equals and name.isidentifier():
+            found[last := name] = text
+        else:  # the value is a call of several arguments
+            found[last] += f", {piece}"
+    return found
 
 
 def _settings(
