@@ -98,6 +98,12 @@ class Plan:
         drafts = (wrap.draft for wrap in self.wraps.values())
         return self.uses_shard_model or any(draft is not None and draft.reads_precision for draft in drafts)
 
+    @property
+    def units_cast(self) -> frozenset[cst.CSTNode]:
+        """Where a `MixedPrecision` is made that goes on saying whether units cast their inputs."""
+        drafts = (wrap.draft for wrap in self.wraps.values())
+        return frozenset(node for draft in drafts if draft is not None for node in draft.units_cast)
+
     def emission(self, call: cst.Call) -> Emission:
         """How a wrap site is rewritten. Raises NotPlanned for any other call."""
         if call in self.skipped_wraps:

@@ -13,6 +13,7 @@ from codemods.reading.enclosing import upward
 from codemods.reading.layout import line_before
 from codemods.reading.setting_helpers import is_context
 from codemods.reading.shapes import alone
+from codemods.reading.words import words
 
 from .block_layout import extra_indent
 from .inner_choice import is_given_up
@@ -87,8 +88,10 @@ def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With | 
     return [*gone, *(outer for outer in ctx.ancestors(node) if isinstance(outer, cst.If) and is_given_up(outer, ctx))]
 
 
-def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | None = None) -> Edit:
-    """Put one more argument behind the last: on a line of its own where the last one stands on one.
+def append_argument(
+    ctx: Context, call: cst.Call, text: str, block: cst.With | None = None, last: cst.Arg | None = None
+) -> Edit:
+    """Put one more argument behind the last, or the last that stays: on a line of its own where that one stands on one.
 
     Not where that one is aligned with the bracket, which another name of the function moves. Of a call in a block that
     `replace_head` takes one level out, the lines put in have to be written there.
@@ -96,7 +99,7 @@ def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | N
     end = ctx.bare_span(call)[1] - 1
     if not call.args:
         return Edit(end, end, f", {text}")
-    last = call.args[-1]
+    last = last or call.args[-1]
     behind = ctx.span(last.value)[1]
     gap = own_line(ctx, last, block) if _is_hanging(ctx, call) else ""
     if not isinstance(last.comma, cst.Comma):
@@ -183,13 +186,21 @@ def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg, gone: Coll
                 break
             last = line_end(ctx, ctx.span(other)[1])
         below = ctx.text[last + 1 :].lstrip(" \t")
-        if below.startswith(("#", ")", "\r", "\n")):
-            line_start -= sum(len(line) + 1 for line in comments_on_top(ctx.text[:line_start].split("\n")[:-1]))
+        comments = comments_on_top(ctx.text[:line_start].split("\n")[:-1])
+        if below.startswith(("#", ")", "\r", "\n")) or _names(comments, argument, call.args[index + 1 :]):
+            line_start -= sum(len(line) + 1 for line in comments)
         return [Edit(line_start, behind + 1, "")]
     if is_tail:  # with the comma before it
         start = ctx.span(call.args[index - 1].value)[1] if index else start
         return [Edit(start, end if argument is call.args[-1] else ctx.span(argument.value)[1], "")]
     return [Edit(start, ctx.span(call.args[index + 1])[0], "")]
+
+
+def _names(comments: Sequence[str], argument: cst.Arg, below: Sequence[cst.Arg]) -> bool:
+    """Whether comments say a word of the argument's name, and of none below it: `# Buffer precision.`"""
+    said = frozenset(" ".join(comments).lower().replace(".", " ").split())
+    own, *others = (words(each.keyword.value) if each.keyword else frozenset[str]() for each in (argument, *below))
+    return bool(said & own) and not any(said & other for other in others)
 
 
 def _with_comma(ctx: Context, argument: cst.Arg) -> tuple[int, int]:

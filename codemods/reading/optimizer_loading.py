@@ -11,9 +11,14 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.plan import PlannedContext
 from codemods.reading.dcp_format import is_loaded_by_dcp
 from codemods.reading.enclosing import contains, enclosing, upward
+from codemods.reading.first_step import may_be_before_first_step
+from codemods.reading.flat_parameters import had_original_parameters
 from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.optimizer_calls import Given
+from codemods.reading.optimizer_calls import Given, arguments_of, function_of
+from codemods.reading.optimizer_reading import READERS, has_own_group
+from codemods.reading.optimizers import is_stateless
 from codemods.reading.shapes import alone, called_on, keywords
+from codemods.reading.state_dict_choice import choice_around
 from codemods.reading.state_dict_setting import setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.optimizers import BOUND
@@ -226,7 +231,8 @@ def _settings(call: cst.Call, ctx: PlannedContext) -> Settings | None:
     try:
         return settings(context, ctx) if context is not None else ctx.plan.usual_settings.get(ctx.path)
     except NotStatic:
-        return None
+        chosen = choice_around(call, ctx)
+        return chosen.full if chosen is not None else None
 
 
 def _made(state: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> Sequence[Origin]:
@@ -252,3 +258,38 @@ def _is_read_by_dcp(origin: Origin) -> bool:
 
 def _is_on_every_rank(origin: Origin) -> bool:
     return isinstance(origin.node, cst.Call) and not is_on_one_rank(origin.node, origin.file)
+
+
+def has_tensors(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a state is seen to have what torch can broadcast."""
+    return not is_stateless(optimizer, ctx) and not _saves_before_first_step(ctx)
+
+
+def _saves_before_first_step(ctx: Context) -> bool:
+    """Whether the program can save an optimizer that has no state yet: torch would count a step when it is loaded."""
+    for where, function in ctx.attributes(*READERS):
+        call = where.parent(function)
+        name = function_of(call, where) if isinstance(call, cst.Call) and call.func is function else None
+        if isinstance(call, cst.Call) and name is not None:
+            try:
+                optimizer = arguments_of(call, name, where).get("optim")
+            except NotStatic:
+                return True
+            if optimizer is not None and may_be_before_first_step(call, optimizer.value, where):
+                return True
+    return False
+
+
+def is_loaded_either_way(call: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether torch's function loads a state that may be whole, or each rank's part, as FSDP1 did."""
+    name = function_of(call, ctx)
+    if name != "optim_state_dict_to_load" or ctx.wrapping.compiles(ctx.path):
+        return False
+    given = arguments_of(call, name, ctx)
+    state, model = given.get("optim_state_dict"), given.get("model")
+    found = loading_of(call, given, ctx)
+    if found is None or state is None or model is None:
+        return False
+    is_plain = had_original_parameters(model.value, ctx) and not has_own_group(given, ctx)
+    is_whole = is_plain and not is_on_first_rank_only(call, name, state.value, ctx)
+    return is_whole and has_tensors(found.optimizer, ctx) and not is_loaded_by_dcp(state.value, ctx)

@@ -14,6 +14,7 @@ from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.process_groups import has_group_of_its_own, is_default
 from codemods.reading.saves import may_alias, save_of
+from codemods.reading.state_dict_choice import choice_around, either
 from codemods.reading.state_dict_setting import is_kept_at_run_time, setting_of, usual_or_default
 from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONFIG_FIELDS, FULL
@@ -41,7 +42,14 @@ def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> 
         raise NotStatic("the model or the optimizer is not among its arguments")
     if is_decided_at_run_time(call, name, ctx):
         return "" if is_for_dcp_alone(call, ctx) else None
-    config = config_of(call, name, given, ctx)
+    chosen = choice_around(call, ctx) if name == "optim_state_dict" else None
+    if chosen is None:
+        return _options(call, config_of(call, name, given, ctx), given, ctx)
+    full, parts = (_options(call, each.optim_config, given, ctx) for each in (chosen.full, chosen.parts))
+    return None if full is None or parts is None else either(chosen.test, full, parts)
+
+
+def _options(call: cst.Call, config: Mapping[str, str], given: Given, ctx: PlannedContext) -> str | None:
     offload, rank0_only = config["offload_to_cpu"], config.get("rank0_only")
     if rank0_only is None or is_saved_by_dcp(call, ctx) or is_for_dcp_alone(call, ctx):
         return "" if rank0_only is not None or offload == "False" else f"cpu_offload={offload}"

@@ -97,7 +97,7 @@ def settings(call: cst.Call, ctx: Context) -> Settings:
     helper = helper_of(call, ctx)
     if helper is not None:
         return _of_helper(helper, call, ctx)
-    arguments = _arguments(call)
+    arguments = context_arguments(call)
     model = arguments.get("module")
     if model is None:
         raise NotStatic("the model is not among its arguments")
@@ -118,7 +118,7 @@ def settings(call: cst.Call, ctx: Context) -> Settings:
 
 def _of_helper(helper: Helper, call: cst.Call, ctx: Context) -> Settings:
     """What a function of the program's own asks for, with what it is passed."""
-    inner = _arguments(helper.inner)
+    inner = context_arguments(helper.inner)
     found = {name: helper.meant(value) for name, value in inner.items()}
     where, model = found.get("module", (helper.file, helper.inner))
     if where is not ctx or (model is inner.get("module") and not is_of_this_object(helper, call, ctx)):
@@ -158,7 +158,8 @@ def default(model: cst.BaseExpression) -> Settings:
     return Settings(model, "FULL_STATE_DICT", of_model, of_optimizer)
 
 
-def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
+def context_arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
+    """What a context is given, by the names of its parameters. Raises NotStatic for what is spread."""
     found = by_parameter(call.args, _ORDER)
     if found is None:
         raise NotStatic("its arguments come from `*args` or `**kwargs`")
@@ -168,12 +169,22 @@ def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
 def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:
     if value is None:
         raise NotStatic("the type is not given")
-    named = ctx.fsdp1(value)
-    kinds = {named} if named is not None else _asserted(value, ctx) or {_named(origin) for origin in ctx.origins(value)}
+    named = ctx.fsdp1(value) or _by_name(value, ctx)
+    kinds = (
+        {named} if named is not None else _asserted(value, ctx) or {kind_named(origin) for origin in ctx.origins(value)}
+    )
     kind = kinds.pop().removeprefix("StateDictType.") if len(kinds) == 1 else ""
     if kind not in CONFIGS:
         raise NotStatic(f"the type is `{ctx.code(value)}`")
     return kind
+
+
+def _by_name(value: cst.BaseExpression, ctx: Context) -> str | None:
+    """`StateDictType.FULL_STATE_DICT` in a file that imports no such name, and gives it to nothing: FSDP1 raised."""
+    text, name = ctx.code(value), "StateDictType"
+    named = [node for node in ctx.nodes(cst.Name) if node.value == name] if text.startswith(f"{name}.") else []
+    is_free = bool(named) and all(isinstance(ctx.parent(node), cst.Attribute) for node in named)
+    return text if is_free and text.removeprefix(f"{name}.") in CONFIGS else None
 
 
 def _asserted(value: cst.BaseExpression, ctx: Context) -> set[str]:
@@ -192,7 +203,8 @@ def _asserted(value: cst.BaseExpression, ctx: Context) -> set[str]:
     }
 
 
-def _named(origin: Origin) -> str:
+def kind_named(origin: Origin) -> str:
+    """`StateDictType.FULL_STATE_DICT`, where a value is made so; else nothing."""
     return (origin.file.fsdp1(origin.node) if isinstance(origin.node, cst.BaseExpression) else None) or ""
 
 
@@ -202,7 +214,7 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
         return CONFIG_FIELDS[expected]
     origins = _of_class(value, ctx) or ctx.origins(value)
     try:
-        made = [_fields(origin, expected, value, at, ctx) for origin in origins]
+        made = [config_fields(origin, expected, value, at, ctx) for origin in origins]
     except NotStatic:
         if not _is_config(value, origins, expected, ctx):
             raise
@@ -273,7 +285,9 @@ def _last(target: cst.BaseExpression) -> str:
     return target.value if isinstance(target, cst.Name) else ""
 
 
-def _fields(origin: Origin, expected: str, value: cst.BaseExpression, at: cst.Call, ctx: Context) -> Mapping[str, str]:
+def config_fields(
+    origin: Origin, expected: str, value: cst.BaseExpression, at: cst.Call, ctx: Context
+) -> Mapping[str, str]:
     if origin.is_none:
         return CONFIG_FIELDS[expected]
     if not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != expected:
@@ -300,14 +314,14 @@ def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator
     for name in _ORDER[2:]:
         for origin in ctx.origins(arguments[name]) if name in arguments else ():
             if origin.file is ctx and origin.node is not None:
-                statement = assignment_only_for(ctx, origin.node, lambda use: _is_context_argument(use, ctx))
+                statement = assignment_only_for(ctx, origin.node, lambda use: is_context_argument(use, ctx))
                 if statement is not None:
                     yield statement
         for origin in _of_class(arguments[name], ctx) if name in arguments else ():
             attribute = cst.ensure_type(arguments[name], cst.Attribute).attr.value
             uses = [node for node in ctx.nodes(cst.Attribute) if node.attr.value == attribute]
             line = enclosing(ctx, origin.node, cst.SimpleStatementLine) if origin.node is not None else None
-            if line is not None and all(_is_context_argument(use, ctx) for use in uses):
+            if line is not None and all(is_context_argument(use, ctx) for use in uses):
                 yield line
 
 
@@ -328,6 +342,6 @@ def _is_all_dead(choice: cst.If, dead: Sequence[cst.CSTNode], ctx: Context) -> b
     return all(statement in dead for block in (choice.body, choice.orelse.body) for statement in block.body)
 
 
-def _is_context_argument(use: cst.CSTNode, ctx: Context) -> bool:
+def is_context_argument(use: cst.CSTNode, ctx: Context) -> bool:
     call = call_given(use, ctx)
     return call is not None and (ctx.fsdp1(call.func) in {CONTEXT, SET} or helper_of(call, ctx) is not None)

@@ -45,6 +45,8 @@ CONFIG_FIELDS = {
     "FullOptimStateDictConfig": {"offload_to_cpu": "True", "rank0_only": "False"},
     "ShardedStateDictConfig": {"offload_to_cpu": "False", "_use_dtensor": "False"},
     "ShardedOptimStateDictConfig": {"offload_to_cpu": "True", "_use_dtensor": "False"},
+    "LocalStateDictConfig": {"offload_to_cpu": "False"},
+    "LocalOptimStateDictConfig": {"offload_to_cpu": "False"},
 }
 """The fields of the configs in their order, and their defaults."""
 

@@ -199,6 +199,36 @@ with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
     flattened = FSDP.optim_state_dict_to_load(model, optimizer, optim_state["optimizer"])
     optimizer.load_state_dict(flattened)
 """
+_CHOSEN_SAVE = """
+kind = "{kind}"
+if kind == "full":
+    state_dict_type = StateDictType.FULL_STATE_DICT
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    optim_config = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+else:
+    state_dict_type = StateDictType.SHARDED_STATE_DICT
+    config = ShardedStateDictConfig(offload_to_cpu=True)
+    optim_config = ShardedOptimStateDictConfig(offload_to_cpu=True)
+with FSDP.state_dict_type(model, state_dict_type, config, optim_config):
+    state = {{"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}}
+if kind != "full":
+    dist_cp.save_state_dict(state, dist_cp.FileSystemWriter(path))
+elif rank == 0:
+    torch.save(state, path)
+"""
+_CHOSEN_LOAD = """
+state_dict_type = StateDictType["{kind}"]
+whole = state_dict_type is StateDictType.FULL_STATE_DICT
+saved = torch.load(path, map_location="cpu") if whole else None
+with FSDP.state_dict_type(model, state_dict_type):
+    if saved is None:
+        saved = {{"model": model.state_dict()}}
+        dist_cp.load_state_dict(saved, dist_cp.FileSystemReader(path))
+        saved |= load_sharded_optimizer_state_dict(saved["model"], "optimizer", dist_cp.FileSystemReader(path))
+    model.load_state_dict(saved["model"])
+    loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
+    optimizer.load_state_dict(loaded)
+"""
 _AC = """
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 """
@@ -382,6 +412,20 @@ ROWS = [
         """,
         "model.load_state_dict(torch.load(path)[0])",
         reviewed="FM100",  # torch's own StateDictType and configs stay
+    ),
+    Row(
+        "a kind that is chosen, whole",
+        _CHOSEN_SAVE.format(kind="full"),
+        _CHOSEN_LOAD.format(kind="FULL_STATE_DICT"),
+        imports=_DCP,
+        reviewed="FM100 FM301",
+    ),
+    Row(
+        "a kind that is chosen, each rank's part",
+        _CHOSEN_SAVE.format(kind="sharded"),
+        _CHOSEN_LOAD.format(kind="SHARDED_STATE_DICT"),
+        imports=_DCP,
+        reviewed="FM100 FM301",
     ),
     Row(
         "set above what is read, for two models",

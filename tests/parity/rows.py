@@ -1623,6 +1623,75 @@ program(
     seed_by_rank=True,
 )
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", bf16_input=True)
+for kind, made in {
+    "a comprehension": "[FSDP(m, {0}) for m in [Plain()]][0]",
+    "a dict": "{{name: FSDP(m, {0}) for name, m in dict(a=Plain()).items()}}['a']",
+    "a lambda": "(lambda m: FSDP(m, {0}))(Plain())",
+    "a condition in a call": "list([FSDP(model, {0}) if model.training else model])[0]",
+}.items():
+    given = f"{BLOCKS}, {IN_BF16}, sync_module_states=True"
+    program(
+        f"wrapped in {kind}",
+        f"""
+        def build():
+            model = Plain()
+            return {made.format(given)}
+        """,
+        seed_by_rank=True,
+    )
+program(
+    "parts wrapped in a comprehension, and the model around them",
+    f"""
+    def build():
+        model, bf16 = Plain(), MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)
+        blocks = [FSDP(block, mixed_precision=bf16, sync_module_states=True) for block in model.blocks]
+        model.blocks = nn.ModuleList(blocks)
+        return FSDP(model, mixed_precision=bf16)
+    """,
+)
+for mixed, pure in ((True, False), (False, False), (True, True)):
+    program(
+        f"buffers in the dtype of the reduction, mixed {mixed}, pure {pure}",
+        f"""
+        def policy(mixed):
+            if mixed:
+                return MixedPrecision(torch.float32, torch.bfloat16, torch.bfloat16)
+            return None
+
+
+        def build(pure={pure}):
+            chosen = policy({mixed})
+            blocks = ModuleWrapPolicy({{Block}})
+            return FSDP(Plain(), auto_wrap_policy=blocks, mixed_precision=chosen if not pure else None)
+        """,
+    )
+for low in ("bf16", "half", ""):
+    program(
+        f"one of two that differ in whether units cast, {low or 'none'}",
+        f"""
+        full = MixedPrecision(torch.float32, torch.float32, torch.float32)
+        bf16 = MixedPrecision(torch.bfloat16, torch.bfloat16, torch.bfloat16, cast_forward_inputs=True)
+        half = MixedPrecision(
+            param_dtype=torch.bfloat16,
+            reduce_dtype=torch.float32,
+            # Buffer precision.
+            buffer_dtype=torch.bfloat16,
+        )
+
+
+        def chosen(low):
+            if low == "bf16":
+                return bf16
+            if low == "half":
+                return half
+            return full
+
+
+        def build(low="{low}"):
+            blocks = ModuleWrapPolicy({{Block}})
+            return FSDP(Masked(), auto_wrap_policy=blocks, mixed_precision=chosen(low) if low else None)
+        """,
+    )
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(
     "bf16 without a policy, where BatchNorm is cast too",

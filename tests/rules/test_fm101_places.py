@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from codemods.api import Level
@@ -496,27 +498,50 @@ def test_call_with_a_policy_becomes_a_loop(before: str, after: str) -> None:
     check_transformed(POLICY_BEFORE + net + code(before), POLICY_AFTER + net + code(after))
 
 
-THROUGH_SUPPORT = [
-    pytest.param(
+IN_FUNCTION = {
+    "return [SHARDED for model in models]": "return [shard(model) for model in models]",
+    "return {k: SHARDED for k, model in models.items()}": "return {k: shard(model) for k, model in models.items()}",
+    "return lambda model: SHARDED": "return lambda model: shard(model)",
+    "return [SHARDED if sharded else model]": "return [shard(model) if sharded else model]",
+    "model = sharded and SHARDED": "model = sharded and shard(model)",
+}
+
+
+@pytest.mark.parametrize("statement", IN_FUNCTION)
+def test_what_cannot_stand_before_the_call_is_a_function(statement: str) -> None:
+    call = "FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))"
+    head = "def wrap(model, models, sharded):\n    "
+    result = rewrite(f"{POLICY_BEFORE}{head}{statement.replace('SHARDED', call)}\n")
+    function = """
+        def shard(module):
+            for submodule in module.modules():
+                if submodule is not module and isinstance(submodule, Block):
+                    fully_shard(submodule)
+            return fully_shard(module)
         """
+    assert textwrap.indent(code(function), "    ") in result.text.replace("\n\n", "\n")
+    assert f"    {IN_FUNCTION[statement]}\n" in result.text
+    assert not result.support
+
+
+def test_a_function_does_not_see_the_names_of_a_comprehension() -> None:
+    call = "FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=device)"
+    body = f"def wrap(pairs):\n    return [{call} for model, device in pairs]\n"
+    assert rewrite(POLICY_BEFORE + body).support == {"shard_model"}
+
+
+def test_a_dict_of_arguments_is_spelled_out_in_the_function() -> None:
+    body = """
         def wrap(models):
-            return [FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})) for model in models]
-        """,
-        id="comprehension",
-    ),
-    pytest.param(
+            kwargs = dict(auto_wrap_policy=ModuleWrapPolicy({Block}), sync_module_states=False)
+            return [FSDP(model, **kwargs) for model in models]
         """
-        shard = lambda model: FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
-        """,
-        id="lambda",
-    ),
-    pytest.param(
-        """
-        def wrap(model, sharded):
-            return [FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})) if sharded else model]
-        """,
-        id="conditional expression in a list",
-    ),
+    result = rewrite(POLICY_BEFORE + code(body))
+    assert "    return [shard(model) for model in models]\n" in result.text
+    assert "kwargs" not in result.text
+
+
+THROUGH_SUPPORT = [
     pytest.param(
         """
         def wrap(model, sharded):
@@ -540,13 +565,6 @@ THROUGH_SUPPORT = [
                 return model
         """,
         id="head of a compound statement",
-    ),
-    pytest.param(
-        """
-        def wrap(model, sharded):
-            return sharded and FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
-        """,
-        id="short circuit",
     ),
 ]
 

@@ -195,6 +195,12 @@ LAYOUTS = [
         id="a comment above both",
     ),
     pytest.param(
+        "mp = MixedPrecision(\n    # Buffer precision.\n    buffer_dtype=torch.float32,\n"
+        "    param_dtype=torch.bfloat16,\n)",
+        "mp = MixedPrecisionPolicy(\n    param_dtype=torch.bfloat16,\n)",
+        id="a comment that names the one below it",
+    ),
+    pytest.param(
         "mp = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)",
         "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
         id="the last of one line",
@@ -707,6 +713,144 @@ def test_one_buffer_dtype_under_a_condition() -> None:
     assert not result.support
 
 
+def test_buffers_that_each_choice_has_in_the_dtype_of_the_reduction() -> None:
+    """`fpSixteen` and `bfSixteen_mixed` of llama-recipes, or None."""
+    text = """
+        def wrap(model, args):
+            mp = None
+            if args.half:
+                mp = MixedPrecision(torch.float16, torch.float16, torch.float16)
+            elif args.mixed:
+                mp = MixedPrecision(torch.float32, torch.bfloat16, torch.bfloat16)
+            return FSDP(model, mixed_precision=mp if not args.pure_bf16 else None)
+        """
+    header = "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
+    after = """
+        def wrap(model, args):
+            mp = MixedPrecisionPolicy()
+            if args.half:
+                mp = MixedPrecisionPolicy(torch.float16, torch.float16)
+            elif args.mixed:
+                mp = MixedPrecisionPolicy(torch.float32, torch.bfloat16)
+            mp_policy = mp if not args.pure_bf16 else MixedPrecisionPolicy()
+            if mp_policy.reduce_dtype is not None:
+                for buffer in model.buffers():
+                    if buffer.is_floating_point():
+                        buffer.data = buffer.data.to(mp_policy.reduce_dtype)
+            return fully_shard(model, mp_policy=mp_policy)
+        """
+    assert rewrite(header + code(text)).text.endswith(code(after))
+
+
+def test_each_choice_says_whether_units_cast_their_inputs() -> None:
+    """`fpSixteen` and `bfSixteen` of llama-recipes; None stands in another file."""
+    policies = """
+        import torch
+        from torch.distributed.fsdp import MixedPrecision
+
+        # requires grad scaler in main loop
+        fpSixteen = MixedPrecision(
+            param_dtype=torch.float16,
+            reduce_dtype=torch.float16,  # of gradients
+            # Buffer precision.
+            buffer_dtype=torch.float16,
+        )
+        short = MixedPrecision(torch.float32, torch.float32, torch.float32)
+        bfSixteen = MixedPrecision(
+            param_dtype=torch.bfloat16,
+            # Buffer precision.
+            buffer_dtype=torch.bfloat16,
+            cast_forward_inputs=True,
+        )
+
+
+        def get_policy(args):
+            policy = None
+            if args.half:
+                policy = fpSixteen if args.ready else short
+            elif args.bf16:
+                policy = bfSixteen
+            return policy
+        """
+    train = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        from net import Block, Net
+        from policies import get_policy
+
+
+        def wrap(args):
+            policy = get_policy(args)
+            blocks = ModuleWrapPolicy({Block})
+            return FSDP(Net(), auto_wrap_policy=blocks, mixed_precision=policy if not args.pure_bf16 else None)
+        """
+    net = """
+        from torch import nn
+
+
+        class Block(nn.Linear):
+            pass
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", self.ones())
+                self.blocks = nn.ModuleList(Block(8, 8) for _ in range(3))
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return x * self.scale
+        """
+    result = rewrite_files({"train.py": code(train), "policies.py": code(policies), "net.py": code(net)})
+    made = """
+        # requires grad scaler in main loop
+        fpSixteen = MixedPrecisionPolicy(
+            param_dtype=torch.float16,
+            reduce_dtype=torch.float16,  # of gradients
+            cast_forward_inputs=False,
+        )
+        short = MixedPrecisionPolicy(torch.float32, torch.float32, cast_forward_inputs=False)
+        bfSixteen = MixedPrecisionPolicy(
+            param_dtype=torch.bfloat16,
+            cast_forward_inputs=True,
+        )
+
+
+        def get_policy(args):
+            policy = MixedPrecisionPolicy()
+        """
+    assert code(made) in result.after["policies.py"]
+    given = """
+        # The root casts its inputs in any case.
+        root_mp_policy = replace(mp_policy, cast_forward_inputs=True)
+        for block in model.blocks:
+            fully_shard(block, mp_policy=mp_policy)
+        return fully_shard(model, mp_policy=root_mp_policy)
+        """
+    assert textwrap.indent(code(given), "    ") in result.after["train.py"]
+
+
+def test_one_definition_cannot_cast_for_one_call_and_not_for_another() -> None:
+    text = """
+        half = MixedPrecision(param_dtype=torch.float16)
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)
+
+
+        def wrap(args):
+            blocks = ModuleWrapPolicy({Block})
+            return FSDP(Net(), auto_wrap_policy=blocks, mixed_precision=half if args.half else bf16)
+
+
+        def other():
+            return FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=half)
+        """
+    result = rewrite(HEAD + code(text))
+    assert "half = MixedPrecision(param_dtype=torch.float16)\n" in result.text
+
+
 def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
     script = code("""
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -888,7 +1032,7 @@ def test_a_policy_stands_for_the_none_of_a_condition(given: str, becomes: str) -
     assert f"    mp_policy = {becomes}\n" in rewrite(before).text
 
 
-def test_a_condition_over_what_may_be_none_is_asked_as_a_whole() -> None:
+def test_a_condition_over_what_may_be_none_chooses_between_policies() -> None:
     before = HEAD + code(
         """
         def wrap(model, bf16, mixed):
@@ -896,7 +1040,9 @@ def test_a_condition_over_what_may_be_none_is_asked_as_a_whole() -> None:
             return FSDP(model, mixed_precision=mp if bf16 else None)
         """
     )
-    assert "    mp_policy = (mp if bf16 else None) or MixedPrecisionPolicy()\n" in rewrite(before).text
+    text = rewrite(before).text
+    assert "    mp_policy = mp if bf16 else MixedPrecisionPolicy()\n" in text
+    assert " if mixed else MixedPrecisionPolicy()\n" in text
 
 
 def test_classes_that_a_precision_names_stay_in_float32() -> None:

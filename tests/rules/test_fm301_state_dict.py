@@ -579,7 +579,8 @@ ASSERTED = code(
 
 def test_kind_that_the_program_asserts() -> None:
     assert "        return get_model_state_dict(self.model, " in rewrite(ASSERTED.replace("{0}", "==")).text
-    assert "state_dict_type" in rewrite(ASSERTED.replace("{0}", "!=")).support
+    chosen = '        is_full = self.kind.name == "FULL_STATE_DICT"\n'
+    assert chosen in rewrite(ASSERTED.replace("{0}", "!=")).text
 
 
 OF_CLASS = code(
@@ -1446,3 +1447,101 @@ def test_a_method_that_says_whether_this_rank_loads(body: str, is_told: bool) ->
         "        if self.says():\n            model.load_state_dict(state)\n"
     )
     assert any("one rank alone loads" in each.message for each in rewrite(text).findings) is is_told
+
+
+KIND_CHOSEN = """
+    import torch
+    from torch.distributed.fsdp import (
+        FullStateDictConfig,
+        FullyShardedDataParallel as FSDP,
+        LocalStateDictConfig,
+        ShardedStateDictConfig,
+        StateDictType,
+    )
+
+
+    def save(model, path, cfg):
+        {0}
+        with FSDP.state_dict_type(model, kind, config):
+            state = model.state_dict()
+        torch.save(state, path)
+
+
+    def load(model, path, kind):
+        with FSDP.state_dict_type(model, kind):
+            model.load_state_dict(torch.load(path), strict=False)
+
+
+    def main(net, cfg):
+        model = FSDP(net)
+        load(model, "in", cfg.kind)
+        save(model, "out", cfg)
+    """
+WHOLE, PARTS = "FullStateDictConfig(True, rank0_only=True)", "ShardedStateDictConfig(True)"
+
+
+@pytest.mark.parametrize(
+    ("choice", "options"),
+    [
+        (
+            f"""
+        kind = StateDictType.SHARDED_STATE_DICT if cfg.parts else StateDictType.FULL_STATE_DICT
+        config = {PARTS} if cfg.parts else {WHOLE}
+        """,
+            "full_state_dict=not cfg.parts, cpu_offload=True",
+        ),
+        (
+            f"""
+        if cfg.whole:
+            kind, config = StateDictType.FULL_STATE_DICT, None
+        else:
+            kind, config = StateDictType.SHARDED_STATE_DICT, {PARTS}
+        """,
+            "full_state_dict=cfg.whole, cpu_offload=not cfg.whole",
+        ),
+        (
+            f"""
+        if cfg.kind == "full":
+            kind = StateDictType.FULL_STATE_DICT
+            config = {WHOLE}
+        elif cfg.kind == "sharded":
+            kind = StateDictType.SHARDED_STATE_DICT
+            config = {PARTS}
+        else:
+            kind = StateDictType.LOCAL_STATE_DICT
+            config = LocalStateDictConfig(offload_to_cpu=True)
+        """,
+            "full_state_dict=is_full, cpu_offload=True",
+        ),
+    ],
+    ids=["if expression", "a pair", "three kinds"],
+)
+def test_kind_that_the_program_chooses(choice: str, options: str) -> None:
+    result = rewrite(code(KIND_CHOSEN.format(choice.strip())))
+    assert f"StateDictOptions({options})" in flat(result.text)
+    assert ("config = " in result.text) == ("kind, config" in choice)
+    is_full = '    is_full = kind.name == "FULL_STATE_DICT"\n'
+    assert is_full in result.text
+    assert "full_state_dict=is_full, broadcast_from_rank0=is_full, strict=False" in flat(result.text)
+    assert not result.support
+
+
+def test_chosen_kind_whose_whole_state_is_kept_on_every_rank() -> None:
+    choice = """
+        kind = StateDictType.SHARDED_STATE_DICT if cfg.parts else StateDictType.FULL_STATE_DICT
+        config = ShardedStateDictConfig(True) if cfg.parts else FullStateDictConfig(True, rank0_only=cfg.first)
+        """
+    assert "state_dict_type" in rewrite(code(KIND_CHOSEN.format(choice.strip()))).support
+
+
+def test_kind_that_is_imported_nowhere() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def load(net, state):
+            model = FSDP(net)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                model.load_state_dict(state)
+        """
+    assert "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)" in flat(rewrite(code(text)).text)

@@ -47,13 +47,21 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import argument_removal, is_broken_for_width, quoted_argument, renaming
+from codemods.reading.call_layout import (
+    append_argument,
+    argument_removal,
+    is_broken_for_width,
+    quoted_argument,
+    renaming,
+)
 from codemods.reading.enclosing import call_given
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
 from codemods.reading.shardings import fully_shard_calls
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM103"
+
+_CASTS = "cast_forward_inputs"
 
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
@@ -87,15 +95,31 @@ def _changes(call: cst.Call, ctx: PlannedContext) -> bool:
     return call in ctx.plan.changed or not _is_for_library(call, ctx)
 
 
-def _written(call: cst.Call, function: str, ctx: Context) -> list[Edit]:
-    """Nothing but the two dtypes that FSDP2 has too, in the user's layout, or on one line that they now fit on."""
-    kept = [a for i, a in enumerate(call.args) if (a.keyword.value if a.keyword else POSITIONS[i]) in KEPT]
-    if is_broken_for_width(ctx, call):
-        arguments = ", ".join(quoted_argument(ctx, argument) for argument in kept)
+def _written(call: cst.Call, function: str, ctx: PlannedContext) -> list[Edit]:
+    """Nothing but the two dtypes that FSDP2 has too, in the user's layout, or on one line that they now fit on.
+
+    What differs from the others in whether units cast their inputs says that as well.
+    """
+    names = (*KEPT, _CASTS) if call in ctx.plan.units_cast else KEPT
+    by_name = {a.keyword.value if a.keyword else POSITIONS[i]: a for i, a in enumerate(call.args)}
+    kept = [argument for name, argument in by_name.items() if name in names]
+    more = f"{_CASTS}=False" if _CASTS in names and _CASTS not in by_name else ""
+    if is_broken_for_width(ctx, call) or (more and not kept):
+        arguments = ", ".join(filter(None, [*(quoted_argument(ctx, argument) for argument in kept), more]))
         return [Edit(*ctx.span(call), f"{function}({arguments})")]
     gone = [argument for argument in call.args if argument not in kept]
     removed = [edit for argument in gone for edit in argument_removal(ctx, call, argument, gone)]
-    return [*renaming(ctx, call, function, gone), *removed]
+    added = [_added(call, kept[-1], more, ctx)] if more else []
+    return [*renaming(ctx, call, function, gone), *added, *removed]
+
+
+def _added(call: cst.Call, last: cst.Arg, more: str, ctx: Context) -> Edit:
+    """One more argument behind the last that stays, before what goes behind that."""
+    lines = ctx.code(call).split("\n")
+    if lines[0].rstrip().endswith("(") and lines[-1].strip() == ")":
+        return append_argument(ctx, call, more, last=last)
+    end = ctx.span(last.value)[1]
+    return Edit(end, end, f", {more}")
 
 
 def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:

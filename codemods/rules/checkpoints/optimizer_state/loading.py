@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
+from codemods.api import SUPPORT, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_of, comment_on, line_above, line_below
-from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.reading.forwards import holds_copies
 from codemods.reading.layout import comments_in, removal
-from codemods.reading.optimizer_calls import Given, arguments_of, function_of
-from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, kinds_around, loading_of
-from codemods.reading.optimizer_reading import READERS, has_own_group
-from codemods.reading.optimizers import is_stateless, optimizer_loaded
+from codemods.reading.optimizer_calls import Given
+from codemods.reading.optimizer_loading import (
+    STATES,
+    has_tensors,
+    is_on_first_rank_only,
+    is_sharded,
+    kinds_around,
+    loading_of,
+)
+from codemods.reading.optimizer_reading import has_own_group
+from codemods.reading.optimizers import optimizer_loaded
 from codemods.reading.resharding import reshards
+from codemods.reading.state_dict_choice import choice_around, either
 from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.tables.state_dicts import DCP, FULL, FULL_LOAD
 
@@ -46,7 +53,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     arguments = list(zip((ctx.quote(model), ctx.quote(optimizer), text), said, strict=True))
     edits = [line_above(ctx, call, each) for each in comments_in(ctx.code(call)) if each not in said]
     on_first = not sharded and is_on_first_rank_only(call, name, state, ctx)
-    seen = found if _is_of_one_kind(call, name, ctx) and (sharded or _has_tensors(optimizer, ctx)) else None
+    seen = found if _is_of_one_kind(call, name, ctx) and (sharded or has_tensors(optimizer, ctx)) else None
     has_group = has_own_group(given, ctx)
     if has_group and (on_first or seen is None):
         # The first of all ranks would give every group the values of its own.
@@ -61,7 +68,10 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     else:
         options = ctx.named(Import(DCP, "StateDictOptions"), call)
         imports.append(options)
-        whole = "" if sharded else f"{FULL if has_group else FULL_LOAD}, "
+        whole = "" if sharded else FULL if has_group else FULL_LOAD
+        chosen = choice_around(call, ctx)
+        whole = either(chosen.test, whole, "") if chosen is not None else whole
+        whole += ", " if whole else ""
         arguments.append((f"options={options.local}({whole}strict=False)", ""))
     imports.append(ctx.named(function, call))
     written = call_of(ctx, seen.replaced, imports[-1].local, arguments)
@@ -98,23 +108,3 @@ def _is_of_one_kind(call: cst.Call, name: str, ctx: PlannedContext) -> bool:
     if name != "optim_state_dict_to_load":
         return True
     return not is_kept_at_run_time(call, ctx) and len(kinds_around(call, ctx)) <= 1
-
-
-def _has_tensors(optimizer: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a state is seen to have what torch can broadcast."""
-    return not is_stateless(optimizer, ctx) and not _saves_before_first_step(ctx)
-
-
-def _saves_before_first_step(ctx: Context) -> bool:
-    """Whether the program can save an optimizer that has no state yet: torch would count a step when it is loaded."""
-    for where, function in ctx.attributes(*READERS):
-        call = where.parent(function)
-        name = function_of(call, where) if isinstance(call, cst.Call) and call.func is function else None
-        if isinstance(call, cst.Call) and name is not None:
-            try:
-                optimizer = arguments_of(call, name, where).get("optim")
-            except NotStatic:
-                return True
-            if optimizer is not None and may_be_before_first_step(call, optimizer.value, where):
-                return True
-    return False

@@ -43,7 +43,8 @@ finds missing keys. Where the program compiles a model or a part of one, functio
 `_orig_mod.` in the names, which torch's own take out. Where the body hands the model to a library, which may call
 `state_dict()` in turn, a context of the support module has that gather in the place of a full one. Where an
 `if` chooses one of two configs, its condition says on which ranks the state dict is kept; one that cannot be asked
-below keeps it on every rank that either config names. `FSDP.set_state_dict_type(model, ...)` goes
+below keeps it on every rank that either config names. Where run time chooses the kind, its condition says whether the
+state dict is a whole one (`full_state_dict=not sharded`). `FSDP.set_state_dict_type(model, ...)` goes
 where all that it holds for is read or loaded below it, in the same function, or where every model of the program is
 given the same kind behind its constructor call; what `torch.distributed.checkpoint` alone takes is the same for each
 kind. A context of LOCAL_STATE_DICT goes: FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat
@@ -75,11 +76,12 @@ from codemods.reading.layout import removal
 from codemods.reading.model_parts import UNITS_ONLY
 from codemods.reading.own_keys import adds_keys
 from codemods.reading.setting_helpers import context_made, entered_by, helper_of, is_context
+from codemods.reading.state_dict_choice import choice_around
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import CONTEXT, LOADED_ALONE, LOADED_HINT, READ_ALONE, READ_HINT, SET, SETTINGS
 
-from .calls import PREFIX, Body, rewrite_calls
+from .calls import PREFIX, Body, rewrite_calls, rewrite_either
 from .local import HINT as LOCAL_HINT
 from .local import block_of, is_local, local
 from .onward import calls_in, check_own, is_handed_on, is_state_of, reads_below
@@ -88,6 +90,8 @@ from .rank_files import MESSAGE as RANK_FILES
 from .rank_files import deals_in_rank_files
 
 CODE = "FM301"
+
+_OF_LOCAL = "LOCAL_STATE_DICT is each rank's part of FSDP2's own, and files of FSDP1 of this kind do not load"
 
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
@@ -178,10 +182,13 @@ def _keeps_names(reads: Sequence[cst.Call], chosen: Settings, ctx: PlannedContex
 
 def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     block, item = block_of(call, ctx)
-    chosen = settings(call, ctx)
-    written = rewrite_calls(block, chosen, ctx)
+    found = choice_around(block.body, ctx)
+    chosen = found.full if found is not None else settings(call, ctx)
+    written = rewrite_either(block, found, ctx) if found is not None else rewrite_calls(block, chosen, ctx)
     check_own(block, ctx, chosen.model if chosen.is_full else None)
     if chosen.is_full and is_handed_on(block, chosen.model, written.edits, ctx):
+        if found is not None:
+            raise NotStatic("the kind is chosen, for code that is not seen")
         return _kept_full(call, chosen, written, ctx)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
     level = Level.REVIEW if written.reads_part else Level.REWRITTEN
@@ -192,17 +199,21 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
         level = Level.REVIEW
         message += "; a class of the program gathers by itself, and what that returns is not moved to the CPU"
     hint = ""
-    if not chosen.is_full and deals_in_rank_files(_of_model(block, chosen.model, ctx), ctx):
+    if (found is not None or not chosen.is_full) and deals_in_rank_files(_of_model(block, chosen.model, ctx), ctx):
         level, hint = Level.REVIEW, RANK_HINT
-        message += f"; {RANK_FILES}"
+        message += f"; {'of sharded ones, ' if found is not None else ''}{RANK_FILES}"
+    if found is not None and found.may_be_local:
+        level, hint = Level.REVIEW, LOCAL_HINT
+        message += f"; {_OF_LOCAL}"
     if written.is_on_one_rank:
         level, hint = Level.MANUAL, READ_HINT
         message += f"; {READ_ALONE}"
     elif written.loads_on_one_rank:
         level, hint = Level.MANUAL, LOADED_HINT
         message += f"; {LOADED_ALONE}"
+    line, dead = (found.line, found.dead) if found is not None else ("", chosen.dead)
     return Fix(
-        edits=[*_edits(written, ctx, block, item), *(removal(ctx, statement) for statement in chosen.dead)],
+        edits=[*_edits(written, ctx, block, item, line), *(removal(ctx, statement) for statement in dead)],
         findings=[finding(CODE, level, ctx, call, message, hint)],
         imports=sorted(written.imports),
     )
@@ -227,7 +238,7 @@ def _kept_full(call: cst.Call, chosen: Settings, written: Body, ctx: PlannedCont
     )
 
 
-def _edits(written: Body, ctx: PlannedContext, block: cst.With, item: cst.WithItem) -> list[Edit]:
+def _edits(written: Body, ctx: PlannedContext, block: cst.With, item: cst.WithItem, above: str = "") -> list[Edit]:
     """Leave the context; name the options there when calls share them, or when a line would grow too long."""
     shared = _shared_options(written, ctx)
     variable = _fresh("options", block, ctx)
@@ -237,6 +248,10 @@ def _edits(written: Body, ctx: PlannedContext, block: cst.With, item: cst.WithIt
         options.append(append_argument(ctx, node, argument, block if len(block.items) == 1 else None))
     named = shared is not None and not _is_named_above(shared, block, ctx)
     line = f"{variable} = {shared}" if named else ""
+    if above:
+        start = ctx.whole_lines(block)[0]
+        indent = ctx.text[start : ctx.span(block)[0]]
+        line = f"{above}{ctx.newline}{indent}{line}" if line else above
     return [*leave_context(ctx, block, item, line), *written.edits, *options]
 
 
@@ -288,7 +303,7 @@ def _at_run_time(call: cst.Call, ctx: Context) -> Fix:
     level, hint = Level.REWRITTEN, ""
     if is_local(call, ctx):
         level, hint = Level.REVIEW, LOCAL_HINT
-        message += "; LOCAL_STATE_DICT is each rank's part of FSDP2's own, and files of FSDP1 of this kind do not load"
+        message += f"; {_OF_LOCAL}"
     elif ctx.fsdp1(call.func) == SET:
         return Fix(edits, [_told(call, ctx, message)], [item])
     elif _is_of_rank_files(call, ctx):

@@ -18,12 +18,14 @@ from codemods.reading.forwards import holds_copies
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
 from codemods.reading.model_parts import compiled_from, model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
-from codemods.reading.optimizer_reading import options_in_context
+from codemods.reading.optimizer_loading import is_loaded_either_way
+from codemods.reading.optimizer_reading import READERS, options_in_context
 from codemods.reading.own_keys import adds_keys
 from codemods.reading.plain_objects import may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
+from codemods.reading.state_dict_choice import Choice, either
 from codemods.reading.state_dict_settings import Settings, reading_options
 from codemods.tables.state_dicts import DCP, FULL, OPTIMIZER_CALLS
 
@@ -71,6 +73,33 @@ def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Bod
         elif isinstance(node.func, cst.Attribute) and model is not None and _is_of_context(node, model, chosen, ctx):
             _rewrite_method(node, model, node.func.attr.value, chosen, block, ctx, written)
     return written
+
+
+def rewrite_either(block: cst.With, found: Choice, ctx: PlannedContext) -> Body:
+    """The same where run time chooses the kind. Raises NotStatic where the two ask for more than other options."""
+    for node in _calls(block.body):
+        static = (ctx.fsdp1(node.func) or "").removeprefix(PREFIX)
+        if static in READERS:
+            is_seen = options_in_context(node, ctx) is not None
+        else:
+            is_seen = static not in OPTIMIZER_CALLS or is_loaded_either_way(node, ctx)
+        if not is_seen:
+            raise NotStatic(f"its body calls `{ctx.code(node.func)}`")
+    full, parts = (rewrite_calls(block, each, ctx) for each in (found.full, found.parts))
+    if full.edits != parts.edits:
+        raise NotStatic("a whole state dict needs a function of its own")
+    texts = [{node: _inside(text) for node, text in each.options} for each in (full, parts)]
+    nodes = dict.fromkeys(node for each in (full, parts) for node, _ in each.options)
+    full.imports |= parts.imports
+    full.options = []
+    for node in nodes:
+        full.take_options(node, either(found.test, *(each.get(node, "") for each in texts)), ctx)
+    return full
+
+
+def _inside(options: str) -> str:
+    """What `StateDictOptions(…)` is given."""
+    return options.partition("(")[2].removesuffix(")")
 
 
 def _is_of_context(node: cst.Call, model: cst.BaseExpression, chosen: Settings, ctx: Context) -> bool:

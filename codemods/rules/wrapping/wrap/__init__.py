@@ -88,6 +88,7 @@ from .as_function import context_edits, function_edit
 from .draft import Draft
 from .emit import edits, is_in_place, is_put_back, is_repeatable, place_of, root_call
 from .fixed_parameters import of_fixed_parameters
+from .hidden_call import in_function
 from .plan import NotFSDP1, draft, draft_context, draft_factory
 from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
@@ -280,7 +281,12 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     hoist(made)
     if not _needs_place(made, ctx, call):
         return made
-    place = place_of(ctx, call)
+    try:
+        place = place_of(ctx, call)
+    except NotStatic as hidden:
+        if context is not None or _is_inner(call, ctx):
+            raise
+        return in_function(ctx, call, asked, left, str(hidden))
     if is_repeatable(made.module):
         return made
     is_free = place.target and not _reads(place.target, call, ctx)

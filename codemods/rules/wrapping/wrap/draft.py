@@ -178,6 +178,8 @@ class Draft:
     """Whether the `MixedPrecision` names those classes itself."""
     precision: str = ""
     """The `MixedPrecision` of run time, or None, where those classes are read from it."""
+    units_cast: set[cst.CSTNode] = field(default_factory=set)
+    """Where each `MixedPrecision` is made, if they differ in whether units cast their inputs: each says it itself."""
     float32_kwargs: dict[str, str] = field(default_factory=dict)
     """Keyword arguments of those units."""
     carries_attributes: bool | None = False

@@ -43,11 +43,15 @@ def contradicted(drafts: Iterable[Draft]) -> set[cst.CSTNode]:
 
 
 def put_for_none(
-    value: cst.BaseExpression, draft: Draft, argument: str, text: str, where: Context | None = None
+    value: cst.BaseExpression,
+    draft: Draft,
+    argument: str,
+    text: Callable[[Option], str],
+    where: Context | None = None,
 ) -> bool:
     """Write what stands for None where None is written. False where anything but constructor calls may read it.
 
-    `where` is the file of the value, if that is another one.
+    `where` is the file of the value, if that is another one than the call's.
     """
     ctx = where or draft.file
     try:
@@ -55,13 +59,13 @@ def put_for_none(
     except NotStatic:
         return False
     nones = [option for option in found if is_name(option.node, "None")]
-    if not all(each.file.path == ctx.path and is_for_constructors(each, value, argument) for each in nones):
+    if not all(is_for_constructors(each, value, argument) for each in nones):
         return False
     if draft.left & {option.node for option in nones}:
         return False
     for option in nones:
         draft.definitions.add(option.node)
-        draft.edits.append((ctx, Edit(*ctx.span(option.node), text)))
+        draft.edits.append((option.file, Edit(*option.file.span(option.node), text(option))))
     return True
 
 

@@ -47,7 +47,7 @@ def _classes_in_dict(value: Entry, draft: Draft) -> None:
     ((where, source),) = value.stored
     classes = _classes_of(origins, draft)
     draft.keeps -= nodes
-    if len(classes.present) < len(origins) and not put_for_none(source, draft, "auto_wrap_policy", "()", where):
+    if len(classes.present) < len(origins) and not put_for_none(source, draft, "auto_wrap_policy", _no_classes, where):
         raise NotStatic("auto_wrap_policy comes out of a dict, and None is read elsewhere")
     found = chosen_for(where, source, lambda ctx, node: node in nodes)
     if found is not None:
@@ -207,7 +207,7 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
     classes = _classes_of(origins, draft)
     optional = len(classes.present) < len(origins)
     # Without a policy, FSDP1 made no units of the classes that it kept in float32 either.
-    if optional and not draft.float32_class and put_for_none(value, draft, "auto_wrap_policy", "()"):
+    if optional and not draft.float32_class and put_for_none(value, draft, "auto_wrap_policy", _no_classes):
         optional = False
     elif optional:
         keep_none(origins, draft)
@@ -220,3 +220,7 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
     is_guarded = optional and bool(draft.float32_class)
     test = f"isinstance({{module}}, {text}{' or ()' if optional and not is_guarded else ''})"
     draft.selector = replace(classes.selector(test), guard=f"{text} is not None" if is_guarded else "")
+
+
+def _no_classes(_none: Option) -> str:
+    return "()"

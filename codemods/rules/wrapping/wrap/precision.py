@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Level, NotStatic, Origin
+from codemods.api import SUPPORT, Context, Import, Level, NotStatic, Origin
 from codemods.reading.choices import lookup, written
 from codemods.reading.enclosing import contains
 from codemods.reading.manual import arguments, is_constructor
@@ -41,6 +41,8 @@ from .in_place import keep_none, put_for_none
 
 _INPUTS = "FSDP1 cast inputs at the root alone, and this model may be a part of another one that is wrapped"
 _INNER_UNITS = "units inside of others cast their inputs too, and FSDP1 cast those of the outer one alone"
+_OF_ROOT, _OF_UNITS = "MixedPrecisionPolicy of the root", "MixedPrecisionPolicy of units"
+"""What a definition becomes: it casts inputs, or does so where units are told to."""
 _SHORT = 24
 """An attribute that is longer than this gets a name before it is read several times."""
 
@@ -76,7 +78,7 @@ def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
 def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
     if any(origin.node in draft.left for origin in made):
         raise NotStatic("mixed_precision is needed as it is for another call")
-    fields, casts = _read(made, draft)
+    fields, casts = _read(made, draft, is_defined=not _is_inside(value, made, draft))
     optional = len(made) < len(origins)
     is_put = optional and not _asks_for_none(fields, made, draft) and _put_for_none(value, draft)
     if optional and not is_put:
@@ -114,6 +116,7 @@ def _of_entry(value: Entry, draft: Draft) -> None:
     none = f" or {draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()" if optional else ""
     policy = draft.held(f"{value.text}{none}", "mp_policy", "fsdp_mp_policy")
     draft.definitions |= nodes | value.displays
+    draft.options |= dict.fromkeys(nodes, _OF_ROOT)
     draft.keeps -= nodes
     _ask_whether_cast(policy, fields, draft)
     _cast_buffers(fields, made, policy, optional, draft)
@@ -250,15 +253,30 @@ def _refuse_what_is_read(made: Sequence[Origin], draft: Draft) -> None:
         raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
 
 
-def _read(made: Sequence[Origin], draft: Draft) -> tuple[list[Fields], tuple[bool, bool]]:
-    """The fields of each `MixedPrecision`, and the cast flags that all of them have."""
+def _read(made: Sequence[Origin], draft: Draft, is_defined: bool = False) -> tuple[list[Fields], tuple[bool, bool]]:
+    """The fields of each `MixedPrecision`, and the cast flags that all of them have.
+
+    With `is_defined`, each is made away from the call, and can say itself whether units cast their inputs.
+    """
     _refuse_what_is_read(made, draft)
     fields = [precision_fields(origin, draft.names_float32) for origin in made]
     flags = [(origin.file, each) for origin, each in zip(made, fields, strict=True)]
     casts = {(flag(f, "cast_forward_inputs", False, w), flag(f, "cast_root_forward_inputs", True, w)) for w, f in flags}
-    if len(casts) > 1:
+    if len(casts) == 1:
+        return fields, casts.pop()
+    if not is_defined or not all(any(each) for each in casts) or not _has_units_and_root(draft):
         raise NotStatic("mixed_precision is one of several with different cast flags")
-    return fields, casts.pop()
+    draft.units_cast |= {origin.node for origin in made if origin.node is not None}
+    return fields, (True, True)
+
+
+def _is_inside(value: cst.BaseExpression, made: Sequence[Origin], draft: Draft) -> bool:
+    """Whether one of them is made in the argument itself."""
+    return any(where.node is value or where.node in draft.file.inside(value) for where in made)
+
+
+def _has_units_and_root(draft: Draft) -> bool:
+    return draft.selector is not None and draft.runs_root and not draft.is_context and not draft.float32_class
 
 
 def switch_precision(value: Switch, draft: Draft) -> None:
@@ -323,6 +341,7 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     for origin in made:
         assert origin.node is not None
         draft.definitions.add(origin.node)
+        draft.options[origin.node] = _OF_UNITS if draft.units_cast else _OF_ROOT
     text = draft.file.quote(value)
     if isinstance(value, cst.Name) and not optional:
         return text
@@ -333,9 +352,12 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
 
 def _put_for_none(value: cst.BaseExpression, draft: Draft) -> bool:
     """Whether None becomes the policy that says nothing where it is written, away from the call."""
-    if isinstance(value, (cst.IfExp, cst.Attribute)):
+    if isinstance(value, cst.Attribute):
         return False
-    return put_for_none(value, draft, "mixed_precision", f"{draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()")
+    item = Import(PACKAGE, "MixedPrecisionPolicy")
+    return put_for_none(
+        value, draft, "mixed_precision", lambda none: f"{draft.imported_at(none.file, none.node, item)}()"
+    )
 
 
 def _or_policy(value: cst.BaseExpression, text: str, policy: str, draft: Draft) -> str:
@@ -398,6 +420,9 @@ def _may_have_precision(ctx: Context, call: cst.Call) -> bool:
 def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_units, cast_root = casts
     cast_root = cast_root or cast_units
+    if draft.units_cast:
+        draft.unit_kwargs["mp_policy"], draft.root_kwargs["mp_policy"] = policy, _held_for_root(policy, draft)
+        return
     if draft.is_context and cast_root:  # parts of a model, and then the model around them
         draft.common_kwargs["mp_policy"] = policy
         draft.after += [] if cast_units else [f"{draft.imported(SUPPORT, 'cast_at_root')}({draft.model})"]
@@ -421,6 +446,13 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
 def _held_without_casts(policy: str, draft: Draft) -> str:
     name = draft.fresh("block_mp_policy")
     draft.before.append(f"# Inputs are cast at the root only.\n{name} = {_without_casts(policy, draft)}")
+    return name
+
+
+def _held_for_root(policy: str, draft: Draft) -> str:
+    name, replaced = draft.fresh("root_mp_policy"), draft.imported("dataclasses", "replace")
+    comment = "# The root casts its inputs in any case.\n"
+    draft.before.append(comment + draft.assigned(name, replaced, [policy, "cast_forward_inputs=True"]))
     return name
 
 
@@ -485,13 +517,10 @@ def _cast_buffers(
     _refuse_unnamed(draft)
     if None in texts:
         raise NotStatic("mixed_precision is one of several, and only some have a buffer_dtype")
-    same_as_parameters = all(
-        text_of(origin, f, "buffer_dtype") == text_of(origin, f, "param_dtype")
-        for origin, f in zip(made, fields, strict=True)
-    )
+    same = _same_field(made, fields)
     known = all(_is_dtype(origin.file, f["buffer_dtype"]) for origin, f in zip(made, fields, strict=True))
     # Under a condition, one value for all does where it need not be asked for None as well.
-    is_one = len(texts) == 1 and (not optional or (bool(given) and known and not same_as_parameters))
+    is_one = len(texts) == 1 and (not optional or (bool(given) and known and same is None))
     single = fields[0].get("buffer_dtype") if is_one else None
     is_here = single is not None and made[0].file.path == draft.file.path
     if single is not None and is_here and draft.file.same_meaning(single, draft.call):
@@ -499,8 +528,8 @@ def _cast_buffers(
         test = given if optional else "" if known else f"{dtype} is not None"
     elif not known:
         raise NotStatic("buffer_dtype is not a literal dtype")
-    elif same_as_parameters:
-        dtype = f"{policy}.param_dtype"
+    elif same is not None:
+        dtype = f"{policy}.{same}"
         test = f"{dtype} is not None" if optional else ""
     else:
         raise NotStatic("mixed_precision is one of several with different buffer_dtypes")
@@ -519,8 +548,14 @@ def _place_cast(loop: list[str], draft: Draft) -> None:
 def _asks_for_none(fields: Sequence[Fields], made: Sequence[Origin], draft: Draft) -> bool:
     """Whether buffers are cast where there is a `MixedPrecision`, to what it does not say itself."""
     texts = [text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)]
-    of_parameters = [text_of(origin, f, "param_dtype") for origin, f in zip(made, fields, strict=True)]
-    return any(texts) and texts != of_parameters and not has_no_buffers(draft)
+    return any(texts) and _same_field(made, fields) is None and not has_no_buffers(draft)
+
+
+def _same_field(made: Sequence[Origin], fields: Sequence[Fields]) -> str | None:
+    """The field of the policy that each `MixedPrecision` gives as it gives `buffer_dtype`."""
+    pairs = list(zip(made, fields, strict=True))
+    same = (n for n in KEPT if all(text_of(o, f, n) == text_of(o, f, "buffer_dtype") for o, f in pairs))
+    return next(same, None)
 
 
 def _refuse_unnamed(draft: Draft) -> None:
