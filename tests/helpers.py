@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from codemods.api import Finding, Level
 from codemods.tables.names import PLAIN_DATA
+from codemods.tables.versions import OLDEST
 from fsdp_migrate.findings import Report
 from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.source import Source
@@ -177,10 +178,11 @@ def run_files(files: Mapping[str, str], options: Options | None = None) -> Resul
         return _run(files, folder, options)
 
 
-def contract(text: str) -> Result:
+def contract(text: str, torch_version: tuple[int, int] = OLDEST) -> Result:
     """Look at a program of one file as `check` does, which changes nothing; findings about FSDP1 are left out."""
+    options = Options(contract=True, torch_version=torch_version)
     with TemporaryDirectory() as name:
-        result = _run({"train.py": code(text)}, Path(name).resolve(), Options(contract=True))
+        result = _run({"train.py": code(text)}, Path(name).resolve(), options)
     return replace(result, report=replace(result.report, findings=tuple(filter(is_fsdp2_lint, result.findings))))
 
 

@@ -6,6 +6,7 @@ from codemods.api import Check
 
 from . import (
     compiled_root,
+    dataclass_outputs,
     direct_forward,
     early_scales,
     gather_on_one_rank,
@@ -30,4 +31,5 @@ FSDP2_LINT: tuple[Check, ...] = (
     early_scales.CHECK,
     compiled_root.CHECK,
     unawaited_save.CHECK,
+    dataclass_outputs.CHECK,
 )

@@ -279,6 +279,35 @@ def test_right_code_is_clean(text: str) -> None:
     assert contract(HEAD + code(text)).summary == []
 
 
+OUTPUT = """\
+from dataclasses import dataclass
+
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+
+
+{registered}class Net(torch.nn.Module):
+    def forward(self, x):
+        return Output(x)
+
+
+def main():
+    net = Net()
+    fully_shard(net)
+"""
+
+
+def test_dataclass_that_pytree_does_not_know() -> None:
+    """Which torch 2.12 looks into by itself."""
+    alone, registered = (
+        OUTPUT.format(registered=text) for text in ("", "torch.export.register_dataclass(Output)\n\n\n")
+    )
+    looked = (contract(HEAD + alone), contract(HEAD + registered), contract(HEAD + alone, (2, 12)))
+    assert ["FM512" in {finding.rule for finding in each.findings} for each in looked] == [True, False, False]
+
+
 WRONG = [
     (
         """
