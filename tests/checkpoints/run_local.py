@@ -1,6 +1,6 @@
 """Runs the programs of `local`: FSDP1's saves and trains on, the rewritten one resumes from its files.
 
-usage: torchrun -m tests.checkpoints.run_local FOLDER, with `net` on the path; FOLDER holds `before/` and `after/`
+usage: torchrun -m tests.checkpoints.run_local FOLDER PART, with `net` on the path; FOLDER holds `before/` and `after/`
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the programs of `rows`, and what the tool made of them, in one process group; writes what each saw.
 
-usage: torchrun -m tests.checkpoints.run_rows FOLDER [ROW...], with `net` on the path
+usage: torchrun -m tests.checkpoints.run_rows FOLDER PART, with `net` on the path
 
 In FOLDER lie `before/` and `after/`, a folder a row. What a row saves goes to NAME.saved beside that.
 """

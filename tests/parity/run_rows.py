@@ -1,6 +1,6 @@
 """Runs every program before and after its rewrite, in one process group, and writes what differed.
 
-usage: torchrun -m tests.parity.run_rows FOLDER [ROW...]; FOLDER holds `ROW/before.py` and `ROW/after.py` for each row
+usage: torchrun -m tests.parity.run_rows FOLDER PART; FOLDER holds `ROW/before.py` and `ROW/after.py` for each row
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from .programs import models_of, write
 from .rows import ROWS, Row
 
 NOT_FREED = "reshard_after_forward"
+PARTS = 4
+"""Of the rows: those of four ranks make hundreds of groups."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def observed(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("rows")
     for row in ROWS:
         write(rewritten[row.name], folder / row.folder)
-    return by_case(run("run_rows", sorted({row.world for row in ROWS}), folder, "tests.parity"))
+    return by_case(run("run_rows", sorted({row.world for row in ROWS}), folder, "tests.parity", PARTS))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

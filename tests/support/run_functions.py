@@ -1,6 +1,6 @@
 """Runs the checks of the training-loop and checkpoint functions in one process group.
 
-usage: torchrun -m tests.support.run_functions FOLDER [CHECK...], with `fsdp2_support` on the path
+usage: torchrun -m tests.support.run_functions FOLDER PART, with `fsdp2_support` on the path
 """
 
 from __future__ import annotations

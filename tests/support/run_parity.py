@@ -1,6 +1,6 @@
 """Runs every case on FSDP1 and on the support module, in one process group, and writes what differed.
 
-usage: torchrun -m tests.support.run_parity FOLDER [CASE...], with `fsdp2_support` on the path
+usage: torchrun -m tests.support.run_parity FOLDER PART, with `fsdp2_support` on the path
 """
 
 from __future__ import annotations
