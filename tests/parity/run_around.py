@@ -1,6 +1,6 @@
 """Runs every program before and after its rewrite, in one process group, and writes what differed.
 
-usage: torchrun -m tests.parity.run_around FOLDER PART; FOLDER holds `NAME/before.py` and `NAME/after.py` for each program
+usage: torchrun -m tests.parity.run_around FOLDER PART; FOLDER holds `NAME/before.py` and `NAME/after.py` for each
 """
 
 from __future__ import annotations

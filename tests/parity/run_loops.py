@@ -3,7 +3,7 @@
 Where FSDP1 is stale, the program runs with a model that is not sharded as well. Of the program that uses what could be
 left over, only the rewritten one is run.
 
-usage: torchrun -m tests.parity.run_loops FOLDER PART; FOLDER holds `LOOP/before.py` and `LOOP/after.py` for each
+usage: torchrun -m tests.parity.run_loops FOLDER PART; FOLDER holds `LOOP/before.py` and `LOOP/after.py`
 """
 
 from __future__ import annotations
