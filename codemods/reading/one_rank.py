@@ -157,6 +157,11 @@ def _is_asked_in(node: cst.CSTNode, groups: frozenset[str], ctx: Context) -> boo
     return not ranks or of_group or any(words(name.value) & groups for name in names)
 
 
+def _bare(test: cst.BaseExpression, ctx: Context) -> str:
+    """`rank == 0`, in brackets too."""
+    return ctx.text[slice(*ctx.bare_span(test))]
+
+
 def _is_one_rank(test: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether a condition holds on the first of several ranks only: `rank == 0 and last`, also by another name."""
     if isinstance(test, cst.BooleanOperation):
@@ -164,7 +169,7 @@ def _is_one_rank(test: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) ->
         if isinstance(test.operator, cst.And):
             return any(is_met) and "world" not in ctx.code(test)
         return (is_met[0] and _is_alone(test.right, ctx)) or (is_met[1] and _is_alone(test.left, ctx))
-    if _ONE.fullmatch(ctx.code(test)) is not None:
+    if _ONE.fullmatch(_bare(test, ctx)) is not None:
         return True
     if isinstance(test, cst.Call) and not test.args and depth:
         asked = ctx.runs(test)
@@ -190,7 +195,7 @@ def _gives_one_rank(ctx: Context, function: cst.FunctionDef, depth: int) -> bool
 def _is_alone(test: cst.BaseExpression, ctx: Context) -> bool:
     """Whether there is one process, which FSDP has not to do with: `not distributed`, `world_size == 1`."""
     if not isinstance(test, cst.UnaryOperation) or not isinstance(test.operator, cst.Not):
-        return _ONLY.fullmatch(ctx.code(test)) is not None
+        return _ONLY.fullmatch(_bare(test, ctx)) is not None
     asked = test.expression.func if isinstance(test.expression, cst.Call) else test.expression
     return bool(words(last_name(asked)) & _SEVERAL)
 
@@ -212,4 +217,4 @@ def _is_others(test: cst.BaseExpression, ctx: Context) -> bool:
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         if isinstance(test.expression, cst.Name) and _is_one_rank(test.expression, ctx):
             return True
-    return _OTHERS.fullmatch(ctx.code(test)) is not None
+    return _OTHERS.fullmatch(_bare(test, ctx)) is not None

@@ -884,7 +884,7 @@ def test_ignored_modules_that_are_frozen_in_sight(freezing: str, arguments: str,
 @pytest.mark.parametrize(
     ("made", "level"),
     [
-        ("self.weight = nn.Parameter(weight.detach(), requires_grad=False)", Level.REVIEW),
+        ("self.weight = nn.Parameter(weight.detach(), requires_grad=False)", Level.REWRITTEN),
         ("self.weight = nn.Parameter(weight.detach())", Level.MANUAL),
         ("self.weight = weight", Level.MANUAL),
         ("self.weight = nn.Linear(2, 2)", Level.MANUAL),

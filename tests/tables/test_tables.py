@@ -171,7 +171,7 @@ def test_method_looked_up_by_name(name: str) -> None:
     assert [finding.rule for finding in result.findings] == ["FM101", "FM205"]
 
 
-WITH_A_RULE = {"fsdp_modules", "process_group"}
+WITH_A_RULE = {"compute_device", "fsdp_modules", "process_group"}
 
 
 @pytest.mark.parametrize("name", sorted((leftovers.STATIC | leftovers.OF_WRAPPER) - WITH_A_RULE))
