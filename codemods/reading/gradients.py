@@ -91,7 +91,10 @@ def _is_scaled(gradient: cst.Attribute, ctx: Context) -> bool:
     is_one = isinstance(method, cst.Attribute) and method.value is scaled and method.attr.value in {"mul_", "div_"}
     if not is_one or not isinstance(call, cst.Call) or not isinstance(ctx.parent(call), cst.Expr):
         return False
-    return len(call.args) == 1 and ".grad" not in ctx.code(call.args[0])
+    if len(call.args) != 1:
+        return False
+    by = call.args[0].value
+    return all(not isinstance(node, cst.Attribute) or node.attr.value != "grad" for node in (by, *ctx.inside(by)))
 
 
 def _same_values(tensor: cst.CSTNode, ctx: Context) -> cst.CSTNode | None:

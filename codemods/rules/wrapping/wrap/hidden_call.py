@@ -43,9 +43,8 @@ def in_function(
     own = {each for outer in _hiding(call, ctx) for each in _bound(outer)}
     head = f"def {name}({module}):"
     text = "\n".join(definition_above(made, line, head, lambda indent: body_of_function(made, indent), not made.above))
-    own |= {
-        arg.value.value for arg in call.args if arg.star and isinstance(arg.value, cst.Name)
-    }  # it may be taken apart
+    # What is spread may be taken apart below.
+    own |= {arg.value.value for arg in call.args if arg.star and isinstance(arg.value, cst.Name)}
     if own & {node.id for node in ast.walk(ast.parse(ctx.plain(text).strip())) if isinstance(node, ast.Name)}:
         raise NotStatic(f"{reason}, whose names it reads")
     made.above.append((line, text))
