@@ -380,6 +380,10 @@ class Context(Source, Protocol):
         """What the user chose for the run."""
 
     @property
+    def answers(self) -> dict[object, object]:
+        """What `once` was asked of this file, and what was answered."""
+
+    @property
     def wrapping(self) -> Wrapping:
         """How the program wraps its models."""
 

@@ -44,6 +44,14 @@ def test_too_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "more leads here than is followed" in found.message
 
 
+def test_too_much_work_for_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the others lead to is followed as before."""
+    monkeypatch.setattr(solver, "MOST_WORK_OF_ONE", 20)
+    monkeypatch.setattr(solver, "MOST_WORK_BEHIND", 5)
+    (found,) = (finding for finding in rewrite(PROGRAM).findings if finding.rule == "FM004")
+    assert "more leads here than is followed" in found.message
+
+
 def test_too_many_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aliases, "_MOST_STEPS", 1)
     found = [finding for finding in rewrite(PROGRAM).findings if finding.rule == "FM004"]

@@ -12,6 +12,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import is_label
 from codemods.reading.model_parts import wrapped_around
+from codemods.reading.once import once
 from codemods.reading.optimizers import groups_by_dimension
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
 from codemods.reading.shapes import called_on, only_target, receiver
@@ -96,6 +97,7 @@ def _given(loop: Loop) -> Iterator[cst.BaseExpression]:
             waiting += [argument.value for argument in over.args]
 
 
+@once
 def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether an expression is a wrapped model's parameters, all or some, as they are."""
     if isinstance(made, (cst.Name, cst.Attribute)) and depth:
@@ -126,6 +128,7 @@ def is_of_wrapped(optimizer: cst.BaseExpression, ctx: Context) -> bool:
     return any(ModelKind.FSDP in where.kinds(each) or holds_parameters(each, where) for where, each in given)
 
 
+@once
 def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether what an optimizer is made of holds parameters of a wrapped model, or of a part of it: in groups too."""
     if gives_parameters(given, ctx) or (isinstance(given, cst.Name) and is_shard(given, ctx)):
@@ -278,6 +281,7 @@ def _loop(call: cst.Call, ctx: Context) -> Loop | None:
     return None
 
 
+@once
 def is_put_in_wrapped(got: cst.BaseExpression, ctx: Context) -> bool:
     """Whether some `x.set_embeddings(FSDP(…))` of the program is what `x.get_embeddings()` gives."""
     if not isinstance(got, cst.Call) or got.args or not isinstance(got.func, cst.Attribute):

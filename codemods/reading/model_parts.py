@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.just_made import is_just_made
+from codemods.reading.once import once
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound
 from codemods.reading.plain_objects import may_be_plain
@@ -61,6 +62,7 @@ def model_around(part: cst.BaseExpression, ctx: Context) -> cst.BaseExpression |
     return None
 
 
+@once
 def wrapped_around(
     module: cst.BaseExpression, ctx: Context, depth: int = _DEPTH
 ) -> tuple[Context, cst.BaseExpression] | None:

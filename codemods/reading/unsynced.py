@@ -15,9 +15,10 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.reading.enclosing import upward
 from codemods.reading.facts import NOTHING, Facts
+from codemods.reading.once import once
 from codemods.reading.onward import Way
 from codemods.reading.program import others
-from codemods.reading.shapes import front
+from codemods.reading.shapes import called_on, front
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.optimizers import BOUND
 
@@ -101,10 +102,16 @@ def _of_others(
 ) -> Iterator[tuple[Context, cst.Call]]:
     """Whoever calls a function that nobody is seen to call may call any other one next."""
     for where in (ctx, *others(ctx, "zero_grad")):
-        for call in where.nodes(cst.Call):
-            if _drops(call, where, models) and not follows_step(call, where):
-                if not any(outer in lost for outer in where.ancestors(call)):
-                    yield where, call
+        for call in _dropping_calls(where):
+            if _drops(call, where, models) and not any(outer in lost for outer in where.ancestors(call)):
+                yield where, call
+
+
+@once
+def _dropping_calls(ctx: Context) -> Sequence[cst.Call]:
+    """The calls of `zero_grad` in a file that no step is seen to stand in front of."""
+    calls = (call for call in ctx.nodes(cst.Call) if called_on(call, "zero_grad") is not None)
+    return [call for call in calls if not follows_step(call, ctx)]
 
 
 def _accumulating(model: cst.BaseExpression, ctx: Context) -> tuple[str, frozenset[str]]:
@@ -146,14 +153,16 @@ def _is_for(owner: cst.BaseExpression, models: tuple[str, frozenset[str]], ctx: 
     model, accumulating = models
     if not accumulating:
         return False
-    made = [(ctx, owner), *((o.file, o.node) for o in ctx.origins(owner) if o.node is not None)]
-    named = {text for where, node in made for text in _named(node, where)}
+    named = _named(owner, ctx)
     return bool(named & accumulating) and model not in named
 
 
-def _named(node: cst.CSTNode, ctx: Context) -> Iterator[str]:
-    """The names in an expression, and their attributes."""
-    yield from (ctx.code(inner) for inner in ctx.inside(node) if isinstance(inner, (cst.Name, cst.Attribute)))
+@once
+def _named(owner: cst.BaseExpression, ctx: Context) -> frozenset[str]:
+    """The names in what an optimizer was made of, and their attributes."""
+    made = [(ctx, owner), *((o.file, o.node) for o in ctx.origins(owner) if o.node is not None)]
+    inside = ((where, inner) for where, node in made for inner in where.inside(node))
+    return frozenset(where.code(inner) for where, inner in inside if isinstance(inner, (cst.Name, cst.Attribute)))
 
 
 def _is_known(model: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:

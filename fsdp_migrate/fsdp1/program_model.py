@@ -204,6 +204,7 @@ class FileContext(ParsedSource):
         self._program = model.program
         self._together = model.together(tree.path)
         self._kinds: dict[cst.BaseExpression, frozenset[ModelKind]] = {}
+        self.answers: dict[object, object] = {}
 
     def bare_span(self, node: cst.CSTNode) -> tuple[int, int]:
         return self.tree.bare_span(node)

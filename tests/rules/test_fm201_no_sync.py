@@ -363,11 +363,11 @@ def test_the_model_beside_zero_grad_is_asked_for_where_another_file_accumulates(
     asked = []
     monkeypatch.setattr(no_sync, "model_beside", lambda call, ctx: asked.append(call))
     train = (
-        HEAD + "def train(net, optimizer):\n    model = FSDP(net)\n    optimizer.step()\n    optimizer.zero_grad()\n"
+        HEAD + "def train(net, optimizer):\n    model = FSDP(net)\n    optimizer.zero_grad()\n    optimizer.step()\n"
     )
     rewrite_files({"train.py": train, "other.py": "import train\n"})
     assert not asked
-    rewrite_files({"train.py": train, "other.py": "import train\n\ndef step(model):\n    return model.no_sync\n"})
+    rewrite_files({"train.py": train, "other.py": "import train\n\ndef step(model):\n    return model.no_sync()\n"})
     assert asked
 
 

@@ -64,6 +64,7 @@ from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import model_around, wrapped_around
+from codemods.reading.once import once
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.parameter_lists import appended, given_to_optimizer, is_group, loops_around
 from codemods.reading.resharding import reshards
@@ -202,12 +203,25 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
 def _is_looked_up(function: cst.BaseExpression, ctx: Context) -> bool:
     """`getattr(torch.nn.utils, f"clip_grad_{mode}_")`, by a variable too."""
     if isinstance(function, cst.Name):
+        if not _looks_up(ctx):
+            return False  # said first: where each name that is called comes from takes long
         return any(_is_looked_up(o.node, o.file) for o in ctx.origins(function) if isinstance(o.node, cst.Call))
     if not is_call_to(function, "getattr") or len(function.args) < 2:
         return False
     name = function.args[1].value
     is_other = isinstance(name, (cst.SimpleString, cst.FormattedString)) and "clip_grad" not in ctx.code(name)
     return ctx.dotted(function.args[0].value) in _OWNERS and not is_other and "value" not in ctx.code(name)
+
+
+@once
+def _looks_up(ctx: Context) -> bool:
+    """Whether any file of the program looks up a function so."""
+    return any(_looks_up_here(file) for file in ctx.files("getattr"))
+
+
+@once
+def _looks_up_here(ctx: Context) -> bool:
+    return any(_is_looked_up(call, ctx) for call in ctx.nodes(cst.Call))
 
 
 def _mixes(expression: cst.BaseExpression, ctx: Context) -> bool:

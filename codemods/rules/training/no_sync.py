@@ -60,8 +60,8 @@ from codemods.reading.facts import NOTHING, Facts, facts_of, without
 from codemods.reading.last_turn import holds_on_last_turn
 from codemods.reading.layout import removal
 from codemods.reading.negation import conjuncts, negated
+from codemods.reading.once import once
 from codemods.reading.onward import Way, set_in
-from codemods.reading.program import others
 from codemods.reading.sync_choice import SyncChoice, sync_choice
 from codemods.reading.unsynced import (
     Unsynced,
@@ -146,10 +146,10 @@ def _with_discard(call: cst.Call, ctx: Context) -> Fix | None:
     """Of a `zero_grad` in another file than the `no_sync` whose gradients it drops."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "zero_grad":
         return None
-    if next(others(ctx, "no_sync"), None) is None:
+    if not _is_dropping(call, ctx):
         return None  # said first: what is a model beside it takes long, in a function of a thousand names
     model = model_beside(call, ctx)
-    if model is None or not _is_dropping(call, ctx):
+    if model is None:
         return None
     line, item = discard(call, model, ctx)
     message = "zero_grad drops what no_sync left unsynchronised, as under FSDP1"
@@ -297,13 +297,16 @@ def _left_by(node: cst.Attribute, choice: SyncChoice | None, ctx: Context) -> Un
 
 def _is_dropping(call: cst.Call, ctx: Context) -> bool:
     """Whether a `zero_grad` is where another file's unsynchronised gradients went."""
-    for where in others(ctx, "no_sync"):
-        for attribute in where.nodes(cst.Attribute):
-            if _may_be_fsdp1s(attribute, where) and _is_written(attribute, where):
-                left = _left_by(attribute, sync_choice(attribute, where), where)
-                if any(node is call for _, node in drops_behind(left, where)):
-                    return True
-    return False
+    accumulating = ((where, node) for where, node in ctx.attributes("no_sync") if where.path != ctx.path)
+    return any(call in _dropped_by(node, where) for where, node in accumulating)
+
+
+@once
+def _dropped_by(node: cst.Attribute, ctx: Context) -> frozenset[cst.CSTNode]:
+    """What can drop the gradients that this `no_sync` leaves, once it is written."""
+    if not _may_be_fsdp1s(node, ctx) or not _is_written(node, ctx):
+        return frozenset()
+    return frozenset(call for _, call in drops_behind(_left_by(node, sync_choice(node, ctx), ctx), ctx))
 
 
 def _is_written(node: cst.Attribute, ctx: Context) -> bool:
