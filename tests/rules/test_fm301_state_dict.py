@@ -172,8 +172,7 @@ def test_units_of_the_model_are_read_as_the_context_says(walk: str) -> None:
                         torch.save(m.state_dict(), m.path)
         """
     result = rewrite(HEAD + code(text))
-    assert "get_model_state_dict(m, options=options)" in result.text
-    assert "options = StateDictOptions(full_state_dict=True, cpu_offload=True)" in result.text
+    assert "torch.save(full_state_dict(m, offload_to_cpu=True, rank0_only=True), m.path)" in result.text
 
 
 def test_units_of_another_model_are_not() -> None:

@@ -143,6 +143,8 @@ def _rewrite_method(
         is_dcps = is_saved_by_dcp(node, ctx) or (chosen.is_full and is_for_dcp_alone(node, ctx))
         written.is_on_one_rank |= chosen.is_full and not is_dcps and is_reached_by_one_rank(node, ctx)
         options = "" if is_dcps else reading_options(node, chosen, ctx)
+        if options and chosen.is_full and walked_from(owner, ctx) is not None:
+            options = None  # the first rank of each unit's own group: stages of a pipeline do not have rank 0
         by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
         if by_method and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
