@@ -64,7 +64,7 @@ def discard_gradients(left: Unsynced, ctx: Context) -> tuple[list[Edit], list[Im
             if model_beside(call, where) is None:
                 raise NotStatic(f"{where.path.name} calls zero_grad")
             continue
-        model = left.model if _is_known(left.model, call, ctx) else model_beside(call, ctx)
+        model = left.model if _is_known(left.model, call, ctx) and not _is_model(call, ctx) else model_beside(call, ctx)
         if not isinstance(ctx.parent(call), cst.Expr) or model is None:
             raise NotStatic(f"`{ctx.code(call)}` drops them")
         edit, item = discard(call, model, ctx)
@@ -78,7 +78,38 @@ def discard(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> tuple[Ed
     item = ctx.named(Import(SUPPORT, "discard_unsynced_gradients"), call)
     accumulating = (node.value for node in ctx.nodes(cst.Attribute) if node.attr.value == "no_sync")
     model = next((each for each in accumulating if ctx.code(each) == ctx.code(model)), model)
-    return _behind(call, f"{item.local}({ctx.quote(model)})", ctx), item
+    owner = cst.ensure_type(call.func, cst.Attribute).value
+    optimizer = f", {ctx.quote(owner)}" if _may_be_of_another(call, model, ctx) else ""
+    return _behind(call, f"{item.local}({ctx.quote(model)}{optimizer})", ctx), item
+
+
+def _is_model(call: cst.Call, ctx: Context) -> bool:
+    """`model.zero_grad()`, which says itself whose gradients it drops."""
+    return ModelKind.FSDP in ctx.kinds(cst.ensure_type(call.func, cst.Attribute).value)
+
+
+def _may_be_of_another(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the optimizer of a `zero_grad` can be another model's, which leaves this one's gradients alone."""
+    owner = cst.ensure_type(call.func, cst.Attribute).value
+    text = ctx.code(model)
+    if _is_model(call, ctx) or text in _made_of(owner, ctx):
+        return False
+    return any(ModelKind.FSDP in ctx.kinds(node) for node in _beside(call, ctx) if not _is_part(ctx.code(node), text))
+
+
+def _beside(call: cst.Call, ctx: Context) -> Iterator[cst.Name | cst.Attribute]:
+    """What has a name where a call stands: in its function, and as an attribute of its object."""
+    for node in ctx.inside(ctx.scope(call)):
+        if isinstance(node, (cst.Name, cst.Attribute)):
+            yield node
+    holder = _class(call, ctx)
+    for node in ctx.inside(holder) if holder is not None else ():
+        if isinstance(node, cst.Attribute) and is_name(node.value, "self"):
+            yield node
+
+
+def _is_part(text: str, model: str) -> bool:
+    return f"{text}.".startswith(f"{model}.") or f"{model}.".startswith(f"{text}.")
 
 
 def model_beside(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
@@ -153,13 +184,13 @@ def _is_for(owner: cst.BaseExpression, models: tuple[str, frozenset[str]], ctx: 
     model, accumulating = models
     if not accumulating:
         return False
-    named = _named(owner, ctx)
+    named = _made_of(owner, ctx)
     return bool(named & accumulating) and model not in named
 
 
 @once
-def _named(owner: cst.BaseExpression, ctx: Context) -> frozenset[str]:
-    """The names in what an optimizer was made of, and their attributes."""
+def _made_of(owner: cst.BaseExpression, ctx: Context) -> frozenset[str]:
+    """The names in the expressions that an optimizer is made by, and their attributes."""
     made = [(ctx, owner), *((o.file, o.node) for o in ctx.origins(owner) if o.node is not None)]
     inside = ((where, inner) for where, node in made for inner in where.inside(node))
     return frozenset(where.code(inner) for where, inner in inside if isinstance(inner, (cst.Name, cst.Attribute)))

@@ -492,3 +492,11 @@ def test_a_mesh_of_groups_is_made_once() -> None:
     result = rewrite(HEAD + code(text))
     assert result.text.count("mesh = hsdp_mesh_from_groups(") == 1
     assert result.text.count("fully_shard(model, mesh=mesh)") + result.text.count("fully_shard(ema, mesh=mesh)") == 2
+
+
+def test_a_mesh_that_a_later_call_takes_keeps_its_name() -> None:
+    call = 'FSDP(torch.nn.Linear(8, 8), device_id=torch.device("cpu"))'
+    result = rewrite(HEAD + code(f"def wrap():\n    gen = {call}\n    critic = {call}\n    return gen, critic\n"))
+    assert result.text.count("cpu_mesh = init_device_mesh(") == 1
+    assert "    fully_shard(gen, mesh=cpu_mesh)\n" in result.text
+    assert "    fully_shard(critic, mesh=cpu_mesh)\n" in result.text

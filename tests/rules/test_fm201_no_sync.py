@@ -229,6 +229,47 @@ def test_each_model_has_its_own_optimizer() -> None:
     ) in result.text
 
 
+def test_an_optimizer_that_may_be_another_models_names_itself() -> None:
+    text = code(
+        """
+        class Trainer:
+            def __init__(self, gen, critic, optimizers):
+                self.gen, self.critic = FSDP(gen), FSDP(critic)
+                self.gen_opt, self.critic_opt = optimizers
+
+            def step(self, i, x):
+                with nullcontext() if i % 4 == 3 else self.gen.no_sync():
+                    self.gen(x).sum().backward()
+                if i % 4 == 3:
+                    self.gen_opt.step()
+                self.critic_opt.zero_grad()
+                self.critic(x).sum().backward()
+                self.critic_opt.step()
+        """
+    )
+    result = rewrite(HEAD + text)
+    line = "discard_unsynced_gradients(self.gen, self.critic_opt)"
+    assert f"        self.critic_opt.zero_grad()\n        {line}\n" in result.text
+
+
+def test_a_model_that_drops_its_own_gradients_keeps_those_of_another() -> None:
+    text = code(
+        """
+        def train(nets, batches, first):
+            a, b = FSDP(nets[0]), FSDP(nets[1])
+            for i, x in enumerate(batches):
+                with nullcontext() if i % 4 == 3 else a.no_sync():
+                    a(x).sum().backward()
+                if i % 4 == 3:
+                    first.step()
+                    a.zero_grad()
+                b.zero_grad()
+                b(x).sum().backward()
+        """
+    )
+    assert "discard_unsynced_gradients(a" not in rewrite(HEAD + text).text
+
+
 NOT_SEEN = [
     pytest.param("reset = lambda: optimizer.zero_grad()", "drops them", id="in an expression"),
     pytest.param("for p in net.parameters():\n            p.grad = None", "by hand", id="by hand"),

@@ -155,6 +155,38 @@ def test_calls_share_the_options() -> None:
     )
 
 
+WALKS = [
+    pytest.param("for m in model.modules():", id="its modules"),
+    pytest.param("for _, m in model.named_children():", id="by their names"),
+    pytest.param("for m in (m for part in model.blocks for m in part.modules()):", id="out of a generator"),
+]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_units_of_the_model_are_read_as_the_context_says(walk: str) -> None:
+    text = f"""
+        def save(model):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):
+                {walk}
+                    if isinstance(m, FSDP):
+                        torch.save(m.state_dict(), m.path)
+        """
+    result = rewrite(HEAD + code(text))
+    assert "torch.save(full_state_dict(m, offload_to_cpu=True, rank0_only=True), m.path)" in result.text
+
+
+def test_units_of_another_model_are_not() -> None:
+    text = """
+        def save(net, other):
+            model, other = FSDP(net), FSDP(other)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):
+                for m in other.modules():
+                    if isinstance(m, FSDP):
+                        torch.save(m.state_dict(), m.path)
+        """
+    assert "(m, options=StateDictOptions(full_state_dict=True))" in rewrite(HEAD + code(text)).text
+
+
 def test_contexts_one_after_the_other_share_the_options() -> None:
     pair = "        s = model.state_dict(), model.state_dict()\n"
     text = body(f"    with {FULL}:\n{pair}    print(s)\n    with {FULL}:\n{pair}    return s\n")

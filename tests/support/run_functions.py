@@ -249,6 +249,29 @@ def leftover_microbatches_are_dropped() -> None:
         equal(*losses, rel=1e-5)
 
 
+@check()
+def leftover_microbatches_stay_for_another_optimizer() -> None:
+    losses = []
+    for v, no_sync in ((FSDP1, lambda m: m.no_sync()), (FSDP2, support.no_sync)):
+        model, other = wrapped(v), wrapped(v)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        others = torch.optim.SGD(other.parameters(), lr=0.1)
+        seen = []
+        for index, x in enumerate(batches(4)):
+            others.zero_grad()
+            if v is FSDP2:
+                support.discard_unsynced_gradients(model, others)
+            with nullcontext() if index % 2 else no_sync(model):
+                loss = loss_of(model, x)
+                loss.backward()
+            seen.append(loss.item())
+            if index % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        losses.append(seen)
+    equal(*losses, rel=1e-5)
+
+
 # Clipping
 
 

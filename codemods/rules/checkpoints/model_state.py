@@ -123,6 +123,7 @@ from codemods.reading.state_dict_setting import (
 from codemods.reading.state_dict_settings import Settings, context_of, reading_options, settings
 from codemods.reading.state_dict_uses import is_described
 from codemods.reading.summoned import is_summoned_no_more
+from codemods.reading.walked_units import walked_from
 from codemods.reading.way_without_fsdp import is_way_without_fsdp
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapped import wrapped_module
@@ -215,6 +216,7 @@ def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
         return None  # a class of another kind takes more
     in_context = is_inside(call, CONTEXT, ctx.code(model), ctx) or is_inside(call, CONTEXT, name, ctx)
     in_context |= _is_in_helper(call, {ctx.code(model), name}, ctx)
+    in_context |= method == "state_dict" and walked_from(model, ctx) is not None
     if in_context:
         return StateCall(call, model, method, given) if is_kept_at_run_time(call, ctx) else None
     held = ctx.kinds(model)

@@ -92,13 +92,16 @@ def no_sync(model: Any) -> Generator[None, None, None]:
         yield
 
 
-def discard_unsynced_gradients(model: nn.Module) -> None:
+def discard_unsynced_gradients(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Drop never synchronised gradients, which `zero_grad` does not reach."""
+    own = None if optimizer is None else {param for group in optimizer.param_groups for param in group["params"]}
     for module in model.modules():
         if isinstance(module, FSDPModule):
             state = module._get_fsdp_state()
             groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
             for param in (param for group in groups if group is not None for param in group.fsdp_params):
+                if own is not None and param.sharded_param not in own:
+                    continue  # of another optimizer
                 param.unsharded_accumulated_grad = None
                 if hasattr(param, "_unsharded_param"):
                     param._unsharded_param.grad = None

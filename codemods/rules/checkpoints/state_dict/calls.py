@@ -27,6 +27,7 @@ from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_choice import Choice, either
 from codemods.reading.state_dict_settings import Settings, reading_options
+from codemods.reading.walked_units import walked_from
 from codemods.tables.state_dicts import DCP, FULL, OPTIMIZER_CALLS
 
 PREFIX = "FullyShardedDataParallel."
@@ -104,7 +105,9 @@ def _inside(options: str) -> str:
 
 def _is_of_context(node: cst.Call, model: cst.BaseExpression, chosen: Settings, ctx: Context) -> bool:
     is_read = isinstance(node.func, cst.Attribute) and node.func.attr.value == "state_dict"
-    return _is_of(model, chosen.model, ctx) or (is_read and _is_of(compiled_from(model, ctx), chosen.model, ctx))
+    if _is_of(model, chosen.model, ctx):
+        return True
+    return is_read and (_is_of(compiled_from(model, ctx), chosen.model, ctx) or walked_from(model, ctx) is not None)
 
 
 def _is_of(owner: cst.BaseExpression, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -135,11 +138,13 @@ def _rewrite_method(
     if method == "state_dict" and ctx.code(unwrapped(chosen.model)) not in names:
         if is_on_one_rank(node, ctx):
             raise NotStatic("one rank alone reads a part of the model")
-        written.reads_part = True
+        written.reads_part |= walked_from(owner, ctx) is None
     if method == "state_dict" and not own_arguments(node, ctx):
         is_dcps = is_saved_by_dcp(node, ctx) or (chosen.is_full and is_for_dcp_alone(node, ctx))
         written.is_on_one_rank |= chosen.is_full and not is_dcps and is_reached_by_one_rank(node, ctx)
         options = "" if is_dcps else reading_options(node, chosen, ctx)
+        if options and chosen.is_full and walked_from(owner, ctx) is not None:
+            options = None  # the first rank of each unit's own group: stages of a pipeline do not have rank 0
         by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
         if by_method and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names

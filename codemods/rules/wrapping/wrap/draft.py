@@ -127,6 +127,8 @@ class Draft:
     """Those that stand above the statement around the call that may run it more than once, and that statement."""
     shared: list[str] = field(default_factory=list)
     """Those that a call above has as well, so that they are not written for this one."""
+    lent: list[str] = field(default_factory=list)
+    """Those that a call below has as well, and does not write."""
     after: list[str] = field(default_factory=list)
     """Statements behind the root's `fully_shard`."""
     common_kwargs: dict[str, str] = field(default_factory=dict)

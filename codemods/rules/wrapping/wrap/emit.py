@@ -264,7 +264,7 @@ def _with_value_used_once(made: Draft) -> Draft:
     for key in ("mesh", "**"):
         target = f"{made.common_kwargs[key]} = " if key in made.common_kwargs else "\n"
         common = {**made.common_kwargs, key: last.removeprefix(target)}
-        is_short = last.startswith(target) and "\n" not in last
+        is_short = last.startswith(target) and "\n" not in last and last not in made.lent
         if is_short and made.fits(_call(made, {**made.root_kwargs, **common}, "", 0)):
             return replace(made, before=made.before[:-1], common_kwargs=common)
     return made

@@ -57,14 +57,19 @@ def share(drafts: Iterable[Draft]) -> None:
 
 def _share(drafts: Sequence[Draft]) -> None:
     blocks = [_blocks(draft) for draft in drafts]
+    texts = [_texts(draft) for draft in drafts]
     written = [list(each) for each in blocks]
     for here, draft in enumerate(drafts):
         kept: list[int] = []
         for place, block in enumerate(blocks[here]):
             own = frozenset(name for index in kept for name in blocks[here][index].binds)
             known = block.is_pure and not own & block.names
-            if not known or not any(_has(block, there, here, drafts, blocks, written) for there in range(here)):
+            lending = [there for there in range(here) if known and _has(block, there, here, drafts, blocks, written)]
+            if not lending:
                 kept.append(place)
+            for there in lending:
+                index = next(index for index, other in enumerate(blocks[there]) if other.text == block.text)
+                drafts[there].lent.append(texts[there][index])
         written[here] = [blocks[here][place] for place in kept]
         above = len(draft.above)
         draft.shared = [text for at, text in enumerate(_texts(draft)) if at not in kept]
