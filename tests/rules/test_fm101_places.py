@@ -524,6 +524,21 @@ def test_what_cannot_stand_before_the_call_is_a_function(statement: str) -> None
     assert not result.support
 
 
+IN_ORDER = {
+    "FSDP(block, UNITS) for block in net.blocks": "for block in net.blocks:\n",
+    "FSDP(block, UNITS) for i, block in enumerate(net.blocks)": "for i, block in enumerate(net.blocks):\n",
+    "FSDP(Outer(block), UNITS) for block in net.blocks": "ModuleList(shard(Outer(block)) for block in net.blocks)\n",
+    "FSDP(block, UNITS) for block in reversed(net.blocks)": "(shard(block) for block in reversed(net.blocks))\n",
+}
+
+
+@pytest.mark.parametrize("layers", IN_ORDER)
+def test_a_list_of_the_same_layers_becomes_a_loop(layers: str) -> None:
+    made = layers.replace("UNITS", "auto_wrap_policy=ModuleWrapPolicy({Block})")
+    body = f"from torch import nn\n\n\ndef wrap(net, Outer):\n    net.blocks = nn.ModuleList({made})\n    return net\n"
+    assert IN_ORDER[layers] in rewrite(POLICY_BEFORE.rstrip() + "\n" + body).text
+
+
 TOGETHER = {
     "a, b = FSDP(model, UNITS), FSDP(other, UNITS)": ("a, b = shard(model), shard(other)", 1),
     "return FSDP(model, UNITS), FSDP(other, UNITS)": ("return shard(model), shard(other)", 1),
