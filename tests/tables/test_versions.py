@@ -296,6 +296,7 @@ WAYS = {
         False,
     ),
     "a switch that stays": (BY_FLAG, "model(x), model(x, image)", False),
+    "a switch": (BY_FLAG, "model(x)\n    model.is_on = False", True),
     "by a method": (
         "if image is None:\n            return self.only(x)\n        return self.only(x) + self.more(self.more(x))\n\n"
         "    def only(self, x):\n        return self.image(x)",

@@ -1,6 +1,7 @@
 """Layers that one way through a model's `forward` runs and another does not: `if head == "pi": return self.pi(x)`.
 
-Which way it takes has to be decided by an argument that the program's calls of the model give differently.
+Which way it takes has to be decided by an argument that the program's calls of the model give differently, or by an
+attribute that something sets when the model is made.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from codemods.reading.places import place
 from codemods.reading.shapes import comparison, parameter_names
 from codemods.reading.words import is_name
 
-from .chosen_layers import Method, layers_and_methods
+from .chosen_layers import Method, asks_a_switch, layers_and_methods
 
 _MANY = 64
 """A `forward` with more ways is not read."""
@@ -41,7 +42,7 @@ def leaves_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.ClassD
         return False
     given = list(_given(ctx, call, parameter_names(forward.node)[1:]))
     tests = [node.test for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.If)]
-    asked = {forward.ctx.code(test) for test in tests if _comes_out_both_ways(test, given, forward.ctx)}
+    asked = {forward.ctx.code(test) for test in tests if _comes_out_both_ways(test, given, forward)}
     ways = _ways(forward.node.body.body, [_Way()], forward, _runs(layers, methods)) if asked else []
     otherwise = [{(test, not holds) for test, holds in way.tests if test not in asked} for way in ways]
     return any(
@@ -62,11 +63,13 @@ def _given(ctx: Context, call: cst.Call, names: Sequence[str]) -> Iterator[dict[
                 yield {name: where.code(argument.value) for name, argument in found.items()}
 
 
-def _comes_out_both_ways(test: cst.BaseExpression, given: Sequence[dict[str, str]], ctx: Context) -> bool:
+def _comes_out_both_ways(test: cst.BaseExpression, given: Sequence[dict[str, str]], forward: Method) -> bool:
+    if asks_a_switch(test, forward.node, forward.ctx):
+        return True
     compared = comparison(test)
     asked = test.expression if isinstance(test, cst.UnaryOperation) else test
     is_of_presence = isinstance(asked, cst.Name) or (compared is not None and is_name(compared[2], "None"))
-    for name in {node.value for node in ctx.inside(test) if isinstance(node, cst.Name)}:
+    for name in {node.value for node in forward.ctx.inside(test) if isinstance(node, cst.Name)}:
         texts = {each.get(name, "") for each in given}
         if is_of_presence:
             texts = {"" if text in _NOTHING else "something" for text in texts}
