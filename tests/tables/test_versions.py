@@ -296,6 +296,17 @@ WAYS = {
         False,
     ),
     "a switch that stays": (BY_FLAG, "model(x), model(x, image)", False),
+    "by a name that is chosen": (EARLY, "model(x, names[step])", True),
+    "of a flag that is asked for": (
+        "x = self.image(x)\n        if not image:\n            return x\n        return self.more(self.more(x))",
+        "model(x, image=step % 2 == 0)",
+        True,
+    ),
+    "by the shape": (
+        "x = self.image(x)\n        if image.ndim == 2:\n            return x\n        return self.more(self.more(x))",
+        "model(x, image), model(x, x)",
+        False,
+    ),
     "a switch": (BY_FLAG, "model(x)\n    model.is_on = False", True),
     "by a method": (
         "if image is None:\n            return self.only(x)\n        return self.only(x) + self.more(self.more(x))\n\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import libcst as cst
 
@@ -23,6 +24,16 @@ from .chosen_layers import Method, asks_a_switch, layers_and_methods
 _MANY = 64
 """A `forward` with more ways is not read."""
 _NOTHING = frozenset({"", "None", "False"})
+_ASKING = (cst.BooleanOperation, cst.Comparison, cst.IfExp, cst.UnaryOperation)
+_LITERALS = (cst.BaseNumber, cst.SimpleString)
+
+
+class _Value(NamedTuple):
+    text: str
+    node: cst.BaseExpression | None
+
+
+_NOT_GIVEN = _Value("", None)
 
 
 @dataclass(frozen=True)
@@ -52,30 +63,33 @@ def leaves_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.ClassD
     )
 
 
-def _given(ctx: Context, call: cst.Call, names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The texts of what each call of a model, outside of an evaluation, gives for the parameters of its forward."""
+def _given(ctx: Context, call: cst.Call, names: Sequence[str]) -> Iterator[dict[str, _Value]]:
+    """What each call of a model, outside of an evaluation, gives for the parameters of its forward."""
     for where in ctx.files("backward"):
         for run in where.nodes(cst.Call):
             if ModelKind.FSDP not in where.kinds(run.func) or is_without_gradients(run, where):
                 continue
             found = by_parameter(run.args, names)
             if found is not None and any(origin.node is call for origin in where.origins(run.func)):
-                yield {name: where.code(argument.value) for name, argument in found.items()}
+                yield {name: _Value(where.code(each.value), each.value) for name, each in found.items()}
 
 
-def _comes_out_both_ways(test: cst.BaseExpression, given: Sequence[dict[str, str]], forward: Method) -> bool:
+def _comes_out_both_ways(test: cst.BaseExpression, given: Sequence[dict[str, _Value]], forward: Method) -> bool:
+    """Whether a test of a switch, of a parameter by itself, or of what one is compared with, is not always the same."""
     if asks_a_switch(test, forward.node, forward.ctx):
         return True
+    if isinstance(test, cst.BooleanOperation):
+        return any(_comes_out_both_ways(side, given, forward) for side in (test.left, test.right))
+    if isinstance(test, cst.UnaryOperation):
+        return _comes_out_both_ways(test.expression, given, forward)
     compared = comparison(test)
-    asked = test.expression if isinstance(test, cst.UnaryOperation) else test
-    is_of_presence = isinstance(asked, cst.Name) or (compared is not None and is_name(compared[2], "None"))
-    for name in {node.value for node in forward.ctx.inside(test) if isinstance(node, cst.Name)}:
-        texts = {each.get(name, "") for each in given}
-        if is_of_presence:
-            texts = {"" if text in _NOTHING else "something" for text in texts}
-        if len(texts) > 1:
-            return True
-    return False
+    asked = compared[0] if compared is not None else test
+    values = [each.get(asked.value, _NOT_GIVEN) for each in given] if isinstance(asked, cst.Name) else []
+    if compared is None or is_name(compared[2], "None"):
+        is_chosen = any(isinstance(value.node, _ASKING) for value in values)
+        return is_chosen or len({value.text in _NOTHING for value in values}) > 1
+    is_open = any(not isinstance(value.node, _LITERALS) for value in values if value is not _NOT_GIVEN)
+    return is_open or len({value.text for value in values}) > 1
 
 
 def _runs(layers: Sequence[str], methods: dict[str, Method]) -> dict[str, frozenset[str]]:
