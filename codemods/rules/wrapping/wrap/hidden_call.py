@@ -34,7 +34,8 @@ def in_function(
     line, scope = enclosing(ctx, call, cst.SimpleStatementLine), ctx.scope(call)
     calls = [each for each in ctx.calls(scope) if is_constructor(ctx, each)]
     beside = [each for each in calls if enclosing(ctx, each, cst.SimpleStatementLine) is line]
-    if line is None or isinstance(scope, cst.ClassDef) or not _are_hidden(beside, calls, ctx):
+    is_seen = call in beside and _are_hidden(beside, calls, ctx)  # no call of a class that run time chooses
+    if line is None or isinstance(scope, cst.ClassDef) or not is_seen:
         raise NotStatic(reason)
     taken = names_around(ctx, call)
     names = [name for name in _NAMES if name not in taken]
