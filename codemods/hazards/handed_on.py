@@ -57,7 +57,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.shapes import called_on, only_target
+from codemods.reading.shapes import called_on, is_attribute, is_call_to, key_of, only_target
 
 CODE = "FM445"
 
@@ -94,23 +94,33 @@ def _stand_for(method: cst.Attribute, ctx: Context) -> Iterator[str]:
 
 
 def _handed_on(node: cst.CSTNode, owner: cst.ClassDef, ctx: Context) -> str | None:
-    """`model` of `getattr(self.model, name)` and of `getattr(super().__getattr__("model"), name)`."""
+    """`model` of `getattr(self.model, name)`, of `getattr(super().__getattr__("model"), name)`, and of
+    `getattr(self.__dict__["model"], name)`.
+    """
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or node.func.value != "getattr":
         return None
     held = node.args[0].value if node.args else None
     if isinstance(held, cst.Attribute):
         return held.attr.value if ModelKind.FSDP in ctx.kinds(held) else None
-    if called_on(held, "__getattr__") is None or not isinstance(held, cst.Call) or not held.args:
-        return None
-    name = held.args[0].value
-    text = name.evaluated_value if isinstance(name, cst.SimpleString) else None
+    text = _name_of(held)
     set_here = [node for node in ctx.inside(owner) if isinstance(node, cst.Assign)]
     held_as = [(only_target(each), each.value) for each in set_here]
     is_model = any(
         isinstance(target, cst.Attribute) and target.attr.value == text and ModelKind.FSDP in ctx.kinds(value)
         for target, value in held_as
     )
-    return str(text) if is_model else None
+    return text if is_model else None
+
+
+def _name_of(held: cst.BaseExpression | None) -> str | None:
+    """`model` of `super().__getattr__("model")`, `object.__getattribute__(self, "model")`, `self.__dict__["model"]`."""
+    if isinstance(held, cst.Subscript):
+        is_dict = is_attribute(held.value, "__dict__") or is_call_to(held.value, "vars")
+        return key_of(held) if is_dict else None
+    if called_on(held, "__getattr__", "__getattribute__") is None or not isinstance(held, cst.Call) or not held.args:
+        return None
+    name = held.args[-1].value
+    return str(name.evaluated_value) if isinstance(name, cst.SimpleString) else None
 
 
 def _is_module(ctx: Context, owner: cst.ClassDef) -> bool:

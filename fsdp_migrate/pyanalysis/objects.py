@@ -295,8 +295,12 @@ class Objects:
     def _fields(self, tree: Tree, owner: cst.ClassDef, name: str, seen: Seen) -> Iterator[tuple[Part, bool]]:
         """`net: Module` in the body of a class, and what its generated constructor is given for it.
 
-        The second is True where each object that can be meant is seen to be given one.
+        `self` can be an object of an heir, whose body may say another one. The second is True where each object that
+        can be meant is seen to be given one.
         """
+        if seen.is_self:
+            own = (field for heir in self.heirs(tree, owner) for field in _fields_of(*heir))
+            yield from ((part, False) for field, part in own if field == name and part is not None)
         fields = self._inherited_fields(tree, owner)
         if name not in fields:
             return

@@ -2431,3 +2431,59 @@ def test_each_branch_makes_the_mesh_that_its_strategy_needs() -> None:
     assert text.endswith("    return fully_shard(net, mesh=mesh)\n")
     other = rewrite(MESHES.format('(args.shards, args.ranks), mesh_dim_names=("shard", "tp"))')).text
     assert "sharding_mesh(strategy.name, mesh)" in other
+
+
+OF_AN_HEIR = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+class Strategy:
+    {}
+
+    def wrap(self, net):
+        return FSDP(net, **self.kwargs)
+
+
+class Half(Strategy):
+    kwargs = dict(use_orig_params=True, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+"""
+
+
+@pytest.mark.parametrize("own", ["kwargs = dict(use_orig_params=True)", "kwargs = {}", "kwargs: dict"])
+def test_the_dict_of_a_class_that_an_heir_has_another_of(own: str) -> None:
+    text = rewrite(OF_AN_HEIR.format(own)).text
+    taken = 'self.kwargs["mixed_precision"]' if own == "kwargs: dict" else 'self.kwargs.get("mixed_precision")'
+    assert f"mp_policy = {taken}" in text
+    assert "return fully_shard(net, mp_policy=mp_policy)" in text
+    assert "mixed_precision=MixedPrecisionPolicy(param_dtype=torch.bfloat16)" in text
+
+
+BY_A_METHOD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+class Strategy:
+    def kwargs(self):
+        return dict(use_orig_params=True)
+
+    def wrap(self, net):
+        {}
+
+
+class Half(Strategy):
+    def kwargs(self):
+        given = super().kwargs()
+        given["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16)
+        return given
+"""
+
+
+@pytest.mark.parametrize(
+    "wrapped", ["return FSDP(net, **self.kwargs())", "kwargs = self.kwargs()\n        return FSDP(net, **kwargs)"]
+)
+def test_a_dict_that_an_heir_puts_more_into(wrapped: str) -> None:
+    text = rewrite(BY_A_METHOD.format(wrapped)).text
+    assert 'kwargs.get("mixed_precision")' in text
+    assert text.count("MixedPrecisionPolicy(param_dtype=torch.bfloat16)") == 1

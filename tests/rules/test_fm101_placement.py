@@ -887,3 +887,26 @@ def test_a_mesh_is_laid_out_for_the_line_that_it_moves_to() -> None:
             return model
         """
     check_transformed(before, after)
+
+
+def test_a_group_out_of_a_call_is_made_once() -> None:
+    text = """\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def make_groups(size):
+    own = None
+    for ranks in ([0, 1], [2, 3]):
+        group = dist.new_group(ranks)
+        if dist.get_rank() in ranks:
+            own = group
+    return own, size
+
+
+def wrap(net):
+    return FSDP(net, process_group=make_groups(2)[0])
+"""
+    result = rewrite(text).text
+    assert "    group = make_groups(2)[0]\n" in result
+    assert result.count("make_groups(2)") == 1

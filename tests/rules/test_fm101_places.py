@@ -524,6 +524,47 @@ def test_what_cannot_stand_before_the_call_is_a_function(statement: str) -> None
     assert not result.support
 
 
+IN_ORDER = {
+    "FSDP(block, UNITS) for block in net.blocks": "for block in net.blocks:\n",
+    "FSDP(block, UNITS) for i, block in enumerate(net.blocks)": "for i, block in enumerate(net.blocks):\n",
+    "FSDP(Outer(block), UNITS) for block in net.blocks": "ModuleList(shard(Outer(block)) for block in net.blocks)\n",
+    "FSDP(block, UNITS) for block in reversed(net.blocks)": "(shard(block) for block in reversed(net.blocks))\n",
+}
+
+
+@pytest.mark.parametrize("layers", IN_ORDER)
+def test_a_list_of_the_same_layers_becomes_a_loop(layers: str) -> None:
+    made = layers.replace("UNITS", "auto_wrap_policy=ModuleWrapPolicy({Block})")
+    body = f"from torch import nn\n\n\ndef wrap(net, Outer):\n    net.blocks = nn.ModuleList({made})\n    return net\n"
+    assert IN_ORDER[layers] in rewrite(POLICY_BEFORE.rstrip() + "\n" + body).text
+
+
+TOGETHER = {
+    "a, b = FSDP(model, UNITS), FSDP(other, UNITS)": ("a, b = shard(model), shard(other)", 1),
+    "return FSDP(model, UNITS), FSDP(other, UNITS)": ("return shard(model), shard(other)", 1),
+    "a = {1: FSDP(model, UNITS), 2: FSDP(other, UNITS, ZERO2)}": ("a = {1: shard(model), 2: shard_module(other)}", 2),
+    "a = [FSDP(m, UNITS) for m in models], FSDP(other, UNITS)": ("a = [shard(m) for m in models], shard(other)", 1),
+}
+
+
+@pytest.mark.parametrize("statement", TOGETHER)
+def test_calls_of_one_statement_that_say_the_same_call_one_function(statement: str) -> None:
+    becomes, functions = TOGETHER[statement]
+    body = statement.replace("UNITS", "auto_wrap_policy=ModuleWrapPolicy({Block})")
+    body = body.replace("ZERO2", "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP")
+    head = "from torch.distributed.fsdp import ShardingStrategy\n"
+    result = rewrite(f"{head}{POLICY_BEFORE}def wrap(model, models, other):\n    {body}\n")
+    assert f"    {becomes}\n" in result.text
+    assert result.text.count("    def shard") == functions
+    assert not result.support
+
+
+def test_calls_in_one_another_are_no_calls_beside_one_another() -> None:
+    units = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+    body = f"def wrap(model, Outer):\n    return [FSDP(Outer(FSDP(model, {units})), {units})]\n"
+    assert rewrite(POLICY_BEFORE + body).support == {"shard_model"}
+
+
 def test_a_function_does_not_see_the_names_of_a_comprehension() -> None:
     call = "FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=device)"
     body = f"def wrap(pairs):\n    return [{call} for model, device in pairs]\n"

@@ -1278,9 +1278,11 @@ def main(net, other):
         ("FSDP(net)", "\n    def state_dict(self):\n        return {}\n", False),
     ],
 )
-def test_a_state_dict_that_an_object_hands_on(made: str, own: str, is_found: bool) -> None:
+@pytest.mark.parametrize("held", ["self.model", 'self.__dict__["model"]', 'object.__getattribute__(self, "model")'])
+def test_a_state_dict_that_an_object_hands_on(made: str, own: str, is_found: bool, held: str) -> None:
     """`get_model_state_dict` takes modules alone, and the object's own state dict was of shards, silently."""
-    rules = {finding.rule for finding in rewrite(HEAD + code(HANDED_ON.format(made=made, own=own))).findings}
+    text = code(HANDED_ON.format(made=made, own=own)).replace("getattr(self.model", f"getattr({held}")
+    rules = {finding.rule for finding in rewrite(HEAD + text).findings}
     assert ("FM445" in rules) is is_found
 
 

@@ -270,6 +270,61 @@ def test_loss_that_forward_keeps_for_some_steps(added: str, is_left: bool) -> No
     assert ("recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text) is is_left
 
 
+EARLY = 'if image == "image":\n            return self.image(x)\n        return x + self.image(x) + self.more(x)'
+BY_FLAG = (
+    "if not self.is_on:\n            return x\n"
+    "        if image is None:\n            x = x + 1\n        return self.image(x)"
+)
+WAYS = {
+    "by name": (EARLY, "model(x), model(x, 'image')", True),
+    "by keyword": (EARLY, "model(x), model(x, image='image')", True),
+    "always the same": (EARLY, "model(x, 'image'), model(x + 1, 'image')", False),
+    "in an evaluation": (EARLY, "model(x)\n    with torch.no_grad():\n        model(x, 'image')", False),
+    "before the rest": (
+        "x = self.image(x)\n        if image is None:\n            return x\n        return self.more(self.more(x))",
+        "model(x), model(x, image)",
+        True,
+    ),
+    "all of them": (
+        "if image is None:\n            return self.image(x) + self.more(x)\n        return self.more(self.image(x))",
+        "model(x), model(x, image)",
+        False,
+    ),
+    "refused": (
+        "if image is None:\n            raise ValueError\n        return self.more(self.image(x))",
+        "model(x), model(x, image)",
+        False,
+    ),
+    "a switch that stays": (BY_FLAG, "model(x), model(x, image)", False),
+    "by a name that is chosen": (EARLY, "model(x, names[step])", True),
+    "of a flag that is asked for": (
+        "x = self.image(x)\n        if not image:\n            return x\n        return self.more(self.more(x))",
+        "model(x, image=step % 2 == 0)",
+        True,
+    ),
+    "by the shape": (
+        "x = self.image(x)\n        if image.ndim == 2:\n            return x\n        return self.more(self.more(x))",
+        "model(x, image), model(x, x)",
+        False,
+    ),
+    "a switch": (BY_FLAG, "model(x)\n    model.is_on = False", True),
+    "by a method": (
+        "if image is None:\n            return self.only(x)\n        return self.only(x) + self.more(self.more(x))\n\n"
+        "    def only(self, x):\n        return self.image(x)",
+        "model(x), model(x, image)",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("use", "runs", "is_left"), WAYS.values(), ids=WAYS)
+def test_layer_that_one_way_through_forward_leaves_out(use: str, runs: str, is_left: bool) -> None:
+    layer = "nn.Linear(4, 4)\n        self.more = nn.Linear(4, 4)\n        self.is_on = True"
+    text = CHOOSING.format(layer=layer, use=use)
+    text += f"\n\ndef train(x, image):\n    model = wrap()\n    out = {runs}\n    loss(out).backward()\n"
+    assert ("recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text) is is_left
+
+
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
     text = CHOOSING.format(layer="nn.Linear(4, 4)", use="if image is None:\n            return self.image(x)")
     base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")

@@ -71,7 +71,12 @@ def _is_switched(layer: str, methods: dict[str, Method]) -> bool:
     asked: list[cst.CSTNode] = [each.test for each in around]
     taken = [holder for use in uses if isinstance(holder := ctx.parent(use), cst.Subscript)]
     asked += [part for each in taken if len(taken) == len(uses) for part in each.slice]
-    flags = [node for each in asked for node in (each, *ctx.inside(each)) if isinstance(node, cst.Attribute)]
+    return any(asks_a_switch(each, method, ctx) for each in asked)
+
+
+def asks_a_switch(test: cst.CSTNode, method: cst.FunctionDef, ctx: Context) -> bool:
+    """Whether a test is about an attribute of the model that something sets when the model is made."""
+    flags = [node for node in (test, *ctx.inside(test)) if isinstance(node, cst.Attribute)]
     return any(
         place(node) == f"self.{node.attr.value}" and _is_set_later(ctx, method, node.attr.value) for node in flags
     )

@@ -13,9 +13,9 @@ from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.manual import block_of, context_of, is_constructor
 from codemods.reading.negation import negated
 from codemods.reading.places import bound_texts
-from codemods.reading.shapes import annotation_of, called_on, front, only_target
+from codemods.reading.shapes import annotation_of, called_on, front, is_call_to, only_target, went_over
 from codemods.reading.words import is_name
-from codemods.reading.wrapped import same_unit_inside
+from codemods.reading.wrapped import same_unit_inside, wrapped_module
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .argument_comments import kept_comments
@@ -54,7 +54,7 @@ class Place:
 def place_of(ctx: Context, call: cst.Call) -> Place:
     """Raises NotStatic when no statement can be put before the call: in a lambda, a comprehension, a condition."""
     whole = _whole(ctx, call)
-    repeated = _comprehension(ctx, whole)
+    repeated = _comprehension(ctx, whole, wrapped_module(call))
     if repeated is not None:
         return repeated
     choice = _choice_of(ctx, whole)
@@ -90,8 +90,11 @@ def _choice_of(ctx: Context, call: cst.Call) -> cst.IfExp | None:
     return choice if only_target(holder) is not None or isinstance(holder, cst.Return) else None
 
 
-def _comprehension(ctx: Context, whole: cst.Call) -> Place | None:
-    """`layers = nn.ModuleList(FSDP(layer) for layer in layers)`, also with None for some: a loop over them instead."""
+def _comprehension(ctx: Context, whole: cst.Call, module: cst.BaseExpression | None) -> Place | None:
+    """`layers = nn.ModuleList(FSDP(layer) for layer in layers)`, also with None for some: a loop over them instead.
+
+    One over `enumerate(layers)` as well.
+    """
     element: cst.CSTNode = whole
     choice = ctx.parent(whole)
     if isinstance(choice, cst.IfExp) and choice.body is whole and is_name(choice.orelse, "None"):
@@ -109,7 +112,11 @@ def _comprehension(ctx: Context, whole: cst.Call) -> Place | None:
         return None
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
-    if not isinstance(loop.target, cst.Name) or ctx.code(statement.targets[0].target) != ctx.code(loop.iter):
+    layer, layers = went_over(loop)
+    is_in_order = layers is loop.iter or (is_call_to(loop.iter, "enumerate") and layers is loop.iter.args[0].value)
+    if not isinstance(layer, cst.Name) or not is_name(module, layer.value) or not is_in_order:
+        return None  # it makes other layers
+    if ctx.code(statement.targets[0].target) != ctx.code(layers):
         return None  # it makes another list
     heads = [f"for {ctx.quote(loop.target)} in {ctx.quote(loop.iter)}:"]
     heads += [f"if {ctx.quote(choice.test)}:"] if isinstance(choice, cst.IfExp) and element is choice else []

@@ -33,7 +33,7 @@ def of_dict(ctx: Context, call: cst.BaseExpression, value: cst.Name | cst.Attrib
     displays = [(origin.file, origin.node) for origin in origins if isinstance(origin.node, cst.BaseExpression)]
     if not displays or len(displays) < len(origins):
         raise unseen(ctx, value)
-    way = way_of(ctx, call, value)
+    way = way_of(ctx, call, value, [display for _, display in displays])
     names = {*way.names} if isinstance(value, cst.Call) else {last_name(value), *way.names}
     values: _Values = {}
     always: set[str] | None = None

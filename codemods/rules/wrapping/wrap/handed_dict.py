@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.words import last_name
 
 from .spread import unseen
 
@@ -28,12 +30,34 @@ class Way:
     """Whether an attribute holds it on the way, which all of the program can reach."""
 
 
-def way_of(ctx: Context, call: cst.CSTNode, value: cst.BaseExpression) -> Way:
+def way_of(
+    ctx: Context, call: cst.CSTNode, value: cst.BaseExpression, displays: Collection[cst.BaseExpression] = ()
+) -> Way:
     """Raises NotStatic where a call passes what is not followed."""
     found = Way()
     if isinstance(value, cst.Name):
         _through_parameter(ctx, call, value, value, found, _DEPTH)
+        _through_returns(ctx, (made for _, made in ctx.bound(value) or ()), displays, found)
+    else:
+        _through_returns(ctx, [value], displays, found)
     return found
+
+
+def _through_returns(
+    ctx: Context, made: Iterable[cst.BaseExpression], displays: Collection[cst.BaseExpression], found: Way
+) -> None:
+    """Add the functions that take the dict from the one that makes it, and give it on: `kw = super().kw()`."""
+    for call in made:
+        for where, function in ctx.runs(call) if isinstance(call, cst.Call) else ():
+            inside = where.inside(function.body)
+            if (where, function) in found.scopes or not set(displays).isdisjoint(inside):
+                continue
+            taken = [node for node in inside if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call)]
+            taken = [node for node in taken if any(o.node in displays for o in where.origins(node.value))]
+            given = [node.value for node in inside if isinstance(node, cst.Return) and node.value is not None]
+            found.scopes.append((where, function))
+            found.names |= {last_name(node.targets[0].target) for node in taken}
+            _through_returns(where, [*(node.value for node in taken), *given], displays, found)
 
 
 def _through_parameter(

@@ -1,17 +1,18 @@
-"""A constructor call that no statement can stand before: `[FSDP(m, …) for m in models]`, `lambda m: FSDP(m, …)`.
+"""A constructor call that no statement can stand before: `[FSDP(m, …) for m in models]`, `a, b = FSDP(…), FSDP(…)`.
 
 What would stand there goes into a function of the module above the statement, and `shard(m)` takes the call's place.
+Calls of one statement that say the same call one function.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, NotStatic
-from codemods.reading.enclosing import enclosing, names_around
+from codemods.reading.enclosing import contains, enclosing, names_around
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import bound
 
@@ -31,26 +32,56 @@ def in_function(
 ) -> Draft:
     """Raises NotStatic, for a reason, where the function cannot be written, or would not see what the call does."""
     line, scope = enclosing(ctx, call, cst.SimpleStatementLine), ctx.scope(call)
-    hidden = [each for each in ctx.calls(scope) if is_constructor(ctx, each) and _hiding(each, ctx)]
-    if line is None or isinstance(scope, cst.ClassDef) or hidden != [call]:
+    calls = [each for each in ctx.calls(scope) if is_constructor(ctx, each)]
+    beside = [each for each in calls if enclosing(ctx, each, cst.SimpleStatementLine) is line]
+    is_seen = call in beside and _are_hidden(beside, calls, ctx)  # no call of a class that run time chooses
+    if line is None or isinstance(scope, cst.ClassDef) or not is_seen:
         raise NotStatic(reason)
     taken = names_around(ctx, call)
-    name, module = (next((n for n in names if n not in taken), "") for names in (_NAMES, _MODULES))
-    made = drafted(ctx, call, module, asked, left)
-    if not name or not module or not made.has_root or made.chosen is not None:
+    names = [name for name in _NAMES if name not in taken]
+    module = next((name for name in _MODULES if name not in taken), "")
+    drafts = {each: _as_function(ctx, each, module, asked, left) for each in beside}
+    texts = {each: _text(made) for each, made in drafts.items()}
+    kinds = list(dict.fromkeys(texts.values()))
+    made, kind = drafts[call], kinds.index(texts[call])
+    if len(names) < len(kinds) or not module or any(not each.has_root or each.chosen for each in drafts.values()):
         raise NotStatic(reason)
-    hoist(made)
     own = {each for outer in _hiding(call, ctx) for each in _bound(outer)}
-    head = f"def {name}({module}):"
-    text = "\n".join(definition_above(made, line, head, lambda indent: body_of_function(made, indent), not made.above))
     # What is spread may be taken apart below.
     own |= {arg.value.value for arg in call.args if arg.star and isinstance(arg.value, cst.Name)}
-    if own & {node.id for node in ast.walk(ast.parse(ctx.plain(text).strip())) if isinstance(node, ast.Name)}:
+    if own & {node.id for node in ast.walk(ast.parse(texts[call])) if isinstance(node, ast.Name)}:
         raise NotStatic(f"{reason}, whose names it reads")
-    made.above.append((line, text))
-    made.before, made.helper = [], name
-    made.quoted.add(name)
+    if any(texts[each] == texts[call] for each in beside[: beside.index(call)]):
+        made.above = []
+    else:
+        head, is_first = f"def {names[kind]}({module}):", not made.above and kind == 0
+        lines = definition_above(made, line, head, lambda indent: body_of_function(made, indent), is_first)
+        made.above.append((line, "\n".join(lines)))
+    made.before, made.helper = [], names[kind]
+    made.quoted.add(names[kind])
     return made
+
+
+def _are_hidden(beside: Sequence[cst.Call], calls: Sequence[cst.Call], ctx: Context) -> bool:
+    """Whether the calls of one statement, of which none stands in another, are all that need functions."""
+    hidden = [each for each in calls if _hiding(each, ctx)]
+    is_nested = any(contains(ctx, outer, each) for outer in beside for each in beside if each is not outer)
+    return not is_nested and set(hidden) <= set(beside) and (hidden == list(beside) or len(beside) > 1)
+
+
+def _as_function(
+    ctx: Context, call: cst.Call, module: str, asked: frozenset[cst.CSTNode], left: frozenset[cst.CSTNode]
+) -> Draft:
+    made = drafted(ctx, call, module, asked, left)
+    hoist(made)
+    return made
+
+
+def _text(made: Draft) -> str:
+    """What stands above a call, and its function."""
+    above = [text for _, text in made.above]
+    body = [f"    {line}" for line in body_of_function(made, "")]
+    return made.file.plain("\n".join([*above, f"def {made.model}():", *body]))
 
 
 def _hiding(call: cst.Call, ctx: Context) -> list[cst.BaseExpression]:

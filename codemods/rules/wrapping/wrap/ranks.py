@@ -10,6 +10,7 @@ import libcst as cst
 from codemods.api import NotStatic, Origin
 from codemods.reading.accelerators import DEVICE_TYPE, names_another
 from codemods.reading.choices import written
+from codemods.reading.shapes import indexed_front
 
 from .draft import Draft, Entry, Switch, Value
 
@@ -36,8 +37,8 @@ class Ranks:
 
     @property
     def is_made(self) -> bool:
-        """Whether its text would make another one each time it is written."""
-        return not isinstance(self.node, (cst.Name, cst.Attribute, cst.Subscript))
+        """Whether its text would make another one each time it is written: `make_groups()[0]` does, too."""
+        return self.node is None or not isinstance(indexed_front(self.node), cst.Name)
 
     def held(self, draft: Draft, *names: str) -> str:
         """Its text, which can be repeated: under one of these names, where it would make another one each time."""

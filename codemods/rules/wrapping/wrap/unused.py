@@ -20,6 +20,7 @@ from codemods.tables.versions import exists
 
 from .chosen_layers import is_chosen_by_input, layers_and_methods, picks_some
 from .draft import Draft, Note
+from .other_ways import leaves_layers
 from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
@@ -32,10 +33,12 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     """Whether the program shows a sign of them: on its DDP way, or in the forward of the model.
 
     There, a class of the model runs one of its layers under a condition on what forward is given, or cuts off the
-    gradient of one that it does not freeze, or gives an output that does not enter the loss.
+    gradient of one that it does not freeze, or gives an output that does not enter the loss, or returns before it.
     """
     uses_some = any(_uses_some(*each) for each in sharded_classes(ctx, call))
-    return uses_some or _is_said(ctx, call) or any(_inner(ctx, call)) or leaves_outputs(ctx, call)
+    if uses_some or _is_said(ctx, call) or any(_inner(ctx, call)) or leaves_outputs(ctx, call):
+        return True
+    return any(leaves_layers(ctx, call, owner) for owner in model_classes(ctx, call))
 
 
 def _is_said(ctx: Context, call: cst.Call) -> bool:

@@ -1,0 +1,135 @@
+"""Layers that one way through a model's `forward` runs and another does not: `if head == "pi": return self.pi(x)`.
+
+Which way it takes has to be decided by an argument that the program's calls of the model give differently, or by an
+attribute that something sets when the model is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import libcst as cst
+
+from codemods.api import Context, ModelKind
+from codemods.reading.arguments import by_parameter
+from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.places import place
+from codemods.reading.shapes import comparison, parameter_names
+from codemods.reading.words import is_name
+
+from .chosen_layers import Method, asks_a_switch, layers_and_methods
+
+_MANY = 64
+"""A `forward` with more ways is not read."""
+_NOTHING = frozenset({"", "None", "False"})
+_ASKING = (cst.BooleanOperation, cst.Comparison, cst.IfExp, cst.UnaryOperation)
+_LITERALS = (cst.BaseNumber, cst.SimpleString)
+
+
+class _Value(NamedTuple):
+    text: str
+    node: cst.BaseExpression | None
+
+
+_NOT_GIVEN = _Value("", None)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """The layers that are run on one way through `forward`, and how the tests on it come out."""
+
+    layers: frozenset[str] = frozenset()
+    tests: frozenset[tuple[str, bool]] = frozenset()
+    is_over: bool = False
+
+
+def leaves_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.ClassDef]) -> bool:
+    """Whether training a model takes two ways through the `forward` of its class, of which one leaves out a layer."""
+    layers, methods = layers_and_methods(*owner)
+    forward = methods.get("forward")
+    if forward is None or not any(isinstance(node, cst.If) for node in forward.ctx.inside(forward.node.body)):
+        return False
+    given = list(_given(ctx, call, parameter_names(forward.node)[1:]))
+    tests = [node.test for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.If)]
+    asked = {forward.ctx.code(test) for test in tests if _comes_out_both_ways(test, given, forward)}
+    ways = _ways(forward.node.body.body, [_Way()], forward, _runs(layers, methods)) if asked else []
+    otherwise = [{(test, not holds) for test, holds in way.tests if test not in asked} for way in ways]
+    return any(
+        way.layers - other.layers and excluded.isdisjoint(other.tests)
+        for way, excluded in zip(ways, otherwise, strict=True)
+        for other in ways
+    )
+
+
+def _given(ctx: Context, call: cst.Call, names: Sequence[str]) -> Iterator[dict[str, _Value]]:
+    """What each call of a model, outside of an evaluation, gives for the parameters of its forward."""
+    for where in ctx.files("backward"):
+        for run in where.nodes(cst.Call):
+            if ModelKind.FSDP not in where.kinds(run.func) or is_without_gradients(run, where):
+                continue
+            found = by_parameter(run.args, names)
+            if found is not None and any(origin.node is call for origin in where.origins(run.func)):
+                yield {name: _Value(where.code(each.value), each.value) for name, each in found.items()}
+
+
+def _comes_out_both_ways(test: cst.BaseExpression, given: Sequence[dict[str, _Value]], forward: Method) -> bool:
+    """Whether a test of a switch, of a parameter by itself, or of what one is compared with, is not always the same."""
+    if asks_a_switch(test, forward.node, forward.ctx):
+        return True
+    if isinstance(test, cst.BooleanOperation):
+        return any(_comes_out_both_ways(side, given, forward) for side in (test.left, test.right))
+    if isinstance(test, cst.UnaryOperation):
+        return _comes_out_both_ways(test.expression, given, forward)
+    compared = comparison(test)
+    asked = compared[0] if compared is not None else test
+    values = [each.get(asked.value, _NOT_GIVEN) for each in given] if isinstance(asked, cst.Name) else []
+    if compared is None or is_name(compared[2], "None"):
+        is_chosen = any(isinstance(value.node, _ASKING) for value in values)
+        return is_chosen or len({value.text in _NOTHING for value in values}) > 1
+    is_open = any(not isinstance(value.node, _LITERALS) for value in values if value is not _NOT_GIVEN)
+    return is_open or len({value.text for value in values}) > 1
+
+
+def _runs(layers: Sequence[str], methods: dict[str, Method]) -> dict[str, frozenset[str]]:
+    """The layers that stand behind each `self.name` of a class: its own, or all that a method reads."""
+    runs = {layer: frozenset({layer}) for layer in layers}
+    for _ in methods:  # a method of a method
+        for name, method in methods.items():
+            runs[f"self.{name}"] = frozenset().union(*(runs.get(read, ()) for read in method.uses))
+    return runs
+
+
+def _ways(
+    statements: Sequence[cst.CSTNode], ways: list[_Way], forward: Method, runs: dict[str, frozenset[str]]
+) -> list[_Way]:
+    """Where some ways lead through statements; a loop, and what is tried, is gone through once, and as a whole."""
+    for statement in statements:
+        over, ways = [way for way in ways if way.is_over], [way for way in ways if not way.is_over]
+        if len(ways) + len(over) > _MANY:
+            return []
+        if isinstance(statement, cst.If):
+            ways = _branches(statement, ways, forward, runs)
+        elif isinstance(statement, cst.With):
+            ways = _ways(statement.body.body, ways, forward, runs)
+        else:
+            last = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else statement
+            places = filter(None, map(place, forward.ctx.inside(statement)))
+            read = frozenset[str]().union(*(runs.get(each, ()) for each in places))
+            ended = [replace(way, layers=way.layers | read, is_over=isinstance(last, cst.Return)) for way in ways]
+            ways = ended if not isinstance(last, cst.Raise) else []
+        ways += over
+    return ways
+
+
+def _branches(choice: cst.If, ways: list[_Way], forward: Method, runs: dict[str, frozenset[str]]) -> list[_Way]:
+    test, orelse = forward.ctx.code(choice.test), choice.orelse
+    sides = [
+        [replace(way, tests=way.tests | {(test, holds)}) for way in ways if (test, not holds) not in way.tests]
+        for holds in (True, False)
+    ]
+    taken = _ways(choice.body.body, sides[0], forward, runs)
+    if isinstance(orelse, cst.If):
+        return taken + _branches(orelse, sides[1], forward, runs)
+    return taken + (_ways(orelse.body.body, sides[1], forward, runs) if orelse is not None else sides[1])
