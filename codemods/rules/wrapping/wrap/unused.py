@@ -24,8 +24,14 @@ from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
 
-OLDER = "an older one skips them, and mixes up gradients or hangs where ranks use different parameters"
-"""Measured with torch 2.11 on a GPU: other losses from the second step on, and a reduce-scatter that never ends."""
+OLDER = (
+    "an older one skips them, and mixes up gradients or hangs where ranks use different parameters;"
+    " before 2.10 an optimizer that has no state of theirs cannot be loaded"
+)
+"""Measured with torch 2.11 on a GPU: other losses from the second step on, and a reduce-scatter that never ends.
+
+With 2.8 `set_optimizer_state_dict` raises `KeyError`; the released packages from 2.10 on ask for the name first.
+"""
 
 STOPS = "an older one, which would mix up gradients or hang, stops there"
 
