@@ -2081,6 +2081,24 @@ program(
     """,
 )
 
+program(
+    "device in a dict that a run without GPUs lacks",
+    """
+    import os
+
+
+    def wrap(model, **kwargs):
+        return FSDP(model, use_orig_params=True, **kwargs)
+
+
+    def build():
+        kwargs = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+        if torch.cuda.is_available():
+            kwargs["device_id"] = int(os.environ["LOCAL_RANK"])
+        return wrap(Plain(), **kwargs)
+    """,
+)
+
 # What is left alone
 
 IGNORING = (2, 7)
