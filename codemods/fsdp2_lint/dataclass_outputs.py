@@ -1,6 +1,7 @@
-"""**What it does.** Finds a dataclass that `forward` of a sharded module returns, and that pytree does not know.
+"""**What it does.** Finds a dataclass, or a class of dicts, that `forward` of a sharded module returns, and that pytree
+does not know.
 
-**Why.** Before torch 2.12 `fully_shard` finds the tensors of an output through pytree, for which such a dataclass is a
+**Why.** Before torch 2.12 `fully_shard` finds the tensors of an output through pytree, for which such an object is a
 leaf. A unit is not gathered again for its backward then: `RuntimeError: … its data is not allocated yet`. In a model
 that is one unit nothing reduces the gradients either: no error, and no weight is ever updated.
 
@@ -72,26 +73,27 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.class_layout import model_classes
-from codemods.reading.dataclass_outputs import unregistered_outputs
+from codemods.reading.dataclass_outputs import function_that_registers, unregistered_outputs
 from codemods.reading.shardings import WORDS, is_fully_shard
 from codemods.tables.versions import LOOKS_INTO_DATACLASSES
 
 CODE = "FM512"
 
-_UNSEEN = "fully_shard before torch 2.12 sees no tensors in the dataclass that forward returns"
-_REGISTER = "write torch.export.register_dataclass({}) below the class; --torch-version 2.12 says that it is not needed"
+_UNSEEN = "fully_shard before torch 2.12 sees no tensors in what forward returns"
+_REGISTER = "write torch.{}({}) below the class; --torch-version 2.12 says that it is not needed"
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each dataclass, at the first call that shards a module which returns it."""
+    """One finding for each class, at the first call that shards a module which returns it."""
     if ctx.options.torch_version >= LOOKS_INTO_DATACLASSES:
         return
     told = set()
     for call in (node for node in ctx.nodes(cst.Call) if is_fully_shard(ctx, node.func)):
-        for _, owner in unregistered_outputs(model_classes(ctx, call)):
+        for where, owner in unregistered_outputs(model_classes(ctx, call)):
             if owner not in told:
                 told.add(owner)
-                yield finding(CODE, Level.REVIEW, ctx, call, _UNSEEN, _REGISTER.format(owner.name.value))
+                hint = _REGISTER.format(function_that_registers(where, owner), owner.name.value)
+                yield finding(CODE, Level.REVIEW, ctx, call, _UNSEEN, hint)
 
 
 CHECK = Check(CODE, "unregistered-output", __doc__, words=WORDS, find=find)

@@ -1,4 +1,7 @@
-"""Dataclasses that `forward` returns, in which pytree finds no tensors, as `fully_shard` before torch 2.12 looks."""
+"""Outputs in which pytree finds no tensors, as `fully_shard` before torch 2.12 looks: dataclasses, classes of dicts.
+
+`class Output(dict)` is a leaf as a dataclass is (torch 2.8): of dicts, pytree knows Python's own types alone.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from codemods.reading.class_layout import with_bases
 from codemods.reading.words import last_name
 
 _REGISTERS = frozenset({"register_dataclass", "register_pytree_node", "_register_pytree_node"})
-_WITHOUT_FIELDS = frozenset({"object", "abc.ABC", "typing.Generic"})
+_DICTS = frozenset({"dict", "collections.OrderedDict", "typing.Dict", "typing.OrderedDict"})
+_KNOWN = _DICTS | {"object", "abc.ABC", "typing.Generic"}
 
 Classes = Iterable[tuple[Context, cst.ClassDef]]
 
 
 def unregistered_outputs(modules: Classes) -> list[tuple[Context, cst.ClassDef]]:
-    """The dataclasses that the `forward` of these classes makes and returns, alone or in a tuple, each once.
+    """Dataclasses and classes of dicts that the `forward` of these makes and returns, alone or in a tuple, each once.
 
     A class with a base that is not the program's own is left out: those of transformers and diffusers register what
     derives from them.
@@ -44,12 +48,44 @@ def _made_of(ctx: Context, value: cst.BaseExpression) -> Iterator[tuple[Context,
                     yield made.file, made.node
 
 
+def function_that_registers(ctx: Context, owner: cst.ClassDef) -> str:
+    """Of torch: pytree looks into the class then."""
+    return "export.register_dataclass" if _is_dataclass(ctx, owner) else "utils._pytree.register_pytree_node"
+
+
+def registered_as(ctx: Context, owner: cst.ClassDef) -> list[str] | None:
+    """The arguments of that function; None for a dict that is not made of its items."""
+    name = owner.name.value
+    if _is_dataclass(ctx, owner):
+        return [name]
+    methods = {method for _, each in with_bases(ctx, owner) for method in _methods(each)}
+    if not methods.isdisjoint({"__init__", "__new__"}):
+        return None
+    return [name, "lambda out: (list(out.values()), list(out))", f"lambda values, keys: {name}(zip(keys, values))"]
+
+
+def _methods(owner: cst.ClassDef) -> Iterator[str]:
+    return (node.name.value for node in owner.body.body if isinstance(node, cst.FunctionDef))
+
+
 def _is_unregistered(ctx: Context, owner: cst.ClassDef) -> bool:
-    if not _is_dataclass(ctx, owner) or any(_is_foreign(where, each) for where, each in with_bases(ctx, owner)):
+    classes = list(with_bases(ctx, owner))
+    if any(_is_foreign(*each) or _registers_itself(*each) for each in classes):
+        return False
+    if not (_is_dataclass(ctx, owner) or any(_is_dict(*each) for each in classes)):
         return False
     uses = ((where, where.parent(use)) for where, use in ctx.references_to(owner))
     calls = (where.parent(use) for where, use in uses if isinstance(use, cst.Arg))
-    return not any(isinstance(call, cst.Call) and last_name(call.func) in _REGISTERS for call in calls)
+    return not any(_is_registering(call) for call in calls)
+
+
+def _registers_itself(ctx: Context, owner: cst.ClassDef) -> bool:
+    """In `__init_subclass__`, as copies of transformers' ModelOutput do."""
+    return "__init_subclass__" in _methods(owner) and any(map(_is_registering, ctx.inside(owner.body)))
+
+
+def _is_registering(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Call) and last_name(node.func) in _REGISTERS
 
 
 def _is_dataclass(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -58,12 +94,23 @@ def _is_dataclass(ctx: Context, owner: cst.ClassDef) -> bool:
     return "dataclasses.dataclass" in names
 
 
+def _is_dict(ctx: Context, owner: cst.ClassDef) -> bool:
+    return any(_is_named(ctx, base.value, _DICTS) for base in owner.bases)
+
+
+def _is_named(ctx: Context, base: cst.BaseExpression, names: frozenset[str]) -> bool:
+    return ctx.dotted(_plain(base)) in names or ctx.code(_plain(base)) in names
+
+
+def _plain(base: cst.BaseExpression) -> cst.BaseExpression:
+    """`Generic` of `Generic[T]`."""
+    return base.value if isinstance(base, cst.Subscript) else base
+
+
 def _is_foreign(ctx: Context, owner: cst.ClassDef) -> bool:
     """Whether one of its bases is a class that the program does not define."""
-    for base in owner.bases:
-        name = base.value.value if isinstance(base.value, cst.Subscript) else base.value
-        if ctx.dotted(name) in _WITHOUT_FIELDS or ctx.code(name) in _WITHOUT_FIELDS:
-            continue
-        if not any(isinstance(origin.node, cst.ClassDef) for origin in ctx.origins(name)):
-            return True
-    return False
+    return any(
+        not _is_named(ctx, base.value, _KNOWN)
+        and not any(isinstance(origin.node, cst.ClassDef) for origin in ctx.origins(_plain(base.value)))
+        for base in owner.bases
+    )

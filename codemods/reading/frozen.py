@@ -56,9 +56,10 @@ def _wraps_frozen(ctx: Context, call: cst.Call) -> bool:
 def _is_frozen(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> bool:
     if all(origin.node is not None and _takes_frozen(origin.file, origin.node) for origin in ctx.origins(value)):
         return True
-    modules = _modules(ctx, value)
+    held = _held(ctx, value)
     frozen = {ctx.code(module) for module in _frozen_in(ctx, call)}
-    return bool(modules) and all(ctx.code(module) in frozen for module in modules)
+    frozen |= {ctx.code(each) for each in held if not _is_thawed_in(ctx, call) and _is_made_frozen(ctx, each)}
+    return bool(held) and all(ctx.code(each) in frozen for each in held)
 
 
 def _takes_frozen(ctx: Context, node: cst.CSTNode) -> bool:
@@ -102,7 +103,13 @@ def _is_frozen_parameter(ctx: Context, call: cst.Call) -> bool:
     return last_name(call.func) == "Parameter" and flag is not None and ctx.code(flag) == "False"
 
 
-def _modules(ctx: Context, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+def _is_made_frozen(ctx: Context, parameter: cst.BaseExpression) -> bool:
+    """`net.table`, which its class makes by `nn.Parameter(…, requires_grad=False)`."""
+    made = [(origin.file, origin.node) for origin in ctx.origins(parameter)]
+    return bool(made) and all(isinstance(node, cst.Call) and _is_frozen_parameter(where, node) for where, node in made)
+
+
+def _held(ctx: Context, value: cst.BaseExpression) -> list[cst.BaseExpression]:
     """`net.encoder` of `[net.encoder]` and of `net.encoder.parameters()`; none where one is not spelled out."""
     origins = ctx.origins(value)
     if len(origins) != 1 or origins[0].file.path != ctx.path:
@@ -118,12 +125,10 @@ def _modules(ctx: Context, value: cst.BaseExpression) -> list[cst.BaseExpression
 
 def _frozen_in(ctx: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
     """The modules that are frozen whenever the call runs, in its function and above it; none if one is thawed."""
-    statements = [node for node in ctx.inside(ctx.scope(call)) if isinstance(node, (cst.Call, cst.Assign))]
-    told = [(node, flag) for node in statements if (flag := _flag(ctx, node)) is not None]
-    if any(flag != "False" for _, flag in told):
+    if _is_thawed_in(ctx, call):
         return
     around = set(ctx.ancestors(call))
-    for node, _ in told:
+    for node, _ in _flags(ctx, call):
         outside = [outer for outer in ctx.ancestors(node) if outer not in around]
         blocks = [outer for outer in outside if isinstance(outer, (cst.BaseCompoundStatement, cst.BaseComp))]
         if ctx.span(node)[0] > ctx.span(call)[0]:
@@ -134,6 +139,16 @@ def _frozen_in(ctx: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
             read = called_on(blocks[0].iter, "parameters")
             if read is not None and _is_of(ctx, node, blocks[0].target):
                 yield read
+
+
+def _is_thawed_in(ctx: Context, call: cst.Call) -> bool:
+    return any(flag != "False" for _, flag in _flags(ctx, call))
+
+
+def _flags(ctx: Context, call: cst.Call) -> list[tuple[cst.Call | cst.Assign, str]]:
+    """What the function of a call says of `requires_grad`."""
+    statements = [node for node in ctx.inside(ctx.scope(call)) if isinstance(node, (cst.Call, cst.Assign))]
+    return [(node, flag) for node in statements if (flag := _flag(ctx, node)) is not None]
 
 
 def _told(module: cst.BaseExpression) -> cst.BaseExpression:

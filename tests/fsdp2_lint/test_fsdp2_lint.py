@@ -306,6 +306,9 @@ def test_dataclass_that_pytree_does_not_know() -> None:
     )
     looked = (contract(HEAD + alone), contract(HEAD + registered), contract(HEAD + alone, (2, 12)))
     assert ["FM512" in {finding.rule for finding in each.findings} for each in looked] == [True, False, False]
+    of_dicts = alone.replace("@dataclass\nclass Output:\n    logits: torch.Tensor", "class Output(dict):\n    pass")
+    (hint,) = (finding.hint for finding in contract(HEAD + of_dicts).findings if finding.rule == "FM512")
+    assert "register_pytree_node(Output)" in hint
 
 
 WRONG = [

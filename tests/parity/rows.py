@@ -2081,6 +2081,24 @@ program(
     """,
 )
 
+program(
+    "device in a dict that a run without GPUs lacks",
+    """
+    import os
+
+
+    def wrap(model, **kwargs):
+        return FSDP(model, use_orig_params=True, **kwargs)
+
+
+    def build():
+        kwargs = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+        if torch.cuda.is_available():
+            kwargs["device_id"] = int(os.environ["LOCAL_RANK"])
+        return wrap(Plain(), **kwargs)
+    """,
+)
+
 # What is left alone
 
 IGNORING = (2, 7)
@@ -2101,6 +2119,26 @@ for name, arguments in {
     ),
 }.items():
     row(name, "Nested", arguments, torch_version=IGNORING)
+for kind, ignored in {"of a policy": f"{BLOCKS}, ", "of one unit": ""}.items():
+    program(
+        f"ignored_states, parameters of the model's own class, {kind}",
+        f"""
+        class Scaled(Nested):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.full((1,), 2.0), requires_grad=False)
+                self.shift = torch.nn.Parameter(torch.zeros(1))
+
+            def forward(self, x):
+                return super().forward(x) * self.scale + self.shift
+
+
+        def build():
+            model = Scaled()
+            return FSDP(model, {ignored}ignored_states=[model.scale, model.shift], use_orig_params=True)
+        """,
+        torch_version=IGNORING,
+    )
 row(
     "ignored_modules, and sync_module_states",
     "Nested",

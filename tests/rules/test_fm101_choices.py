@@ -1207,7 +1207,7 @@ def test_a_function_that_is_handed_on_may_be_given_anything() -> None:
 
 
 def test_a_device_out_of_a_dict_is_set() -> None:
-    """But for one that may be None, which the support module knows what to do with."""
+    """One that may be None, or may lack, where there is one."""
     this_rank = SETTINGS.replace("torch.cuda.current_device()", "torch.distributed.get_rank()")
     result = rewrite_files({"settings.py": this_rank, "train.py": WRAPS})
     shard = BESIDE_MAKER.replace("unit_classes, **", "unit_classes, device_id, **").replace(
@@ -1216,10 +1216,38 @@ def test_a_device_out_of_a_dict_is_set() -> None:
     assert result.after["settings.py"].endswith(shard)
     assert LOOPS in result.after["train.py"]
     may_be_none = SETTINGS.replace("torch.cuda.current_device()", "1 if mode else None")
-    assert "shard_model" in rewrite_files({"settings.py": may_be_none, "train.py": WRAPS}).support
+    result = rewrite_files({"settings.py": may_be_none, "train.py": WRAPS})
+    assert result.support == frozenset()
+    assert "    if device_id is not None:\n        torch.cuda.set_device(device_id)\n" in result.after["settings.py"]
     is_set = "import torch\n\n\ndef start(rank):\n    torch.cuda.set_device(rank)\n"
     others = {"settings.py": may_be_none, "train.py": WRAPS.replace("from settings", "import start\nfrom settings")}
     assert rewrite_files({**others, "start.py": is_set}).support == frozenset()
+
+
+def test_a_device_that_a_dict_may_lack() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def wrap(model, **kwargs):
+            return FSDP(model, **kwargs)
+
+
+        def main(model, args, rank):
+            kwargs = {"use_orig_params": True}
+            if args.gpu:
+                kwargs["device_id"] = rank
+            return wrap(model, **kwargs)
+        """
+    )
+    result = rewrite(text)
+    assert result.support == frozenset()
+    assert (
+        '    device_id = kwargs.get("device_id")\n'
+        "    if device_id is not None:\n"
+        "        torch.cuda.set_device(device_id)\n"
+    ) in result.text
 
 
 def test_dict_of_another_file_goes_on_without_its_policy() -> None:

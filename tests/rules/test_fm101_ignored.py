@@ -81,6 +81,25 @@ def test_set_of_parameters(argument: str, parameters: str) -> None:
     assert meaning(body(argument)) == meaning(f"return fully_shard(model, ignored_params={parameters})")
 
 
+@pytest.mark.parametrize(
+    ("made", "written"),
+    [
+        ("nn.Parameter(torch.ones(2))", "{net.part}"),
+        ("nn.Linear(2, 2)", "set(net.part.parameters())"),
+        ("made_elsewhere()", None),
+    ],
+)
+def test_attribute_is_what_its_class_makes(made: str, written: str | None) -> None:
+    net = f"class Net(nn.Module):\n    def __init__(self):\n        self.part = {made}\n\n\n"
+    head = HEAD.replace("import torch\n", "import torch\nfrom torch import nn\n").replace("def wrap", f"{net}def wrap")
+    text = f"{head}    net = Net()\n    return FSDP(net, ignored_states=[net.part])\n"
+    result = rewrite(text, Options(torch_version=(2, 7)))
+    if written is None:
+        assert "shard_model" in result.support
+    else:
+        assert result.text.endswith(f"    return fully_shard(net, ignored_params={written})\n")
+
+
 def test_units_keep_out_of_ignored_modules() -> None:
     assert body(f"{BLOCKS}, ignored_modules=[model.head]") == code(
         """

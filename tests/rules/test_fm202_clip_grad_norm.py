@@ -898,6 +898,23 @@ def test_ignored_modules_of_a_class_that_trains_nothing(made: str, level: Level)
     assert {f.level for f in result.findings if f.rule == "FM202"} == {level}
 
 
+@pytest.mark.parametrize(
+    ("made", "above", "level"),
+    [
+        ("nn.Parameter(torch.ones(2), requires_grad=False)", "", Level.REWRITTEN),
+        ("nn.Parameter(torch.ones(2), requires_grad=False)", "net.scale.requires_grad_(True)", Level.MANUAL),
+        ("nn.Parameter(torch.ones(2))", "", Level.MANUAL),
+    ],
+)
+def test_ignored_parameter_that_its_class_freezes(made: str, above: str, level: Level) -> None:
+    scaled = f"class Scaled(nn.Module):\n    def __init__(self):\n        self.scale = {made}\n"
+    wrap = f"    net = Scaled()\n    {above}\n    model = FSDP(net, ignored_states=[net.scale])"
+    head = HEAD.replace("    model = FSDP(net)", wrap)
+    result = rewrite(f"import torch\nfrom torch import nn\n{head}    model.clip_grad_norm_(1.0)\n\n\n{scaled}")
+    assert {f.level for f in result.findings if f.rule == "FM202"} == {level}
+    assert "shard_model" not in result.text
+
+
 def test_norm_of_one_rank_alone_waits_for_the_others() -> None:
     """Under FSDP1 each rank had a norm of its own, and could ask for it alone."""
     clip = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"

@@ -1,4 +1,4 @@
-"""FM456: dataclasses in which `fully_shard` before torch 2.12 finds no tensors."""
+"""FM456: dataclasses, and classes of dicts, in which `fully_shard` before torch 2.12 finds no tensors."""
 
 from __future__ import annotations
 
@@ -67,17 +67,40 @@ def test_is_registered_once(name: str) -> None:
     assert text.index("class Output") < text.index(REGISTERED) < text.index("class Net")
 
 
-def test_pytree_sees_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def of_dicts(base: str, body: str = "pass") -> str:
+    return f"import collections\n{HEAD[: HEAD.index('@dataclass')]}class Output({base}):\n    {body}\n\n\n"
+
+
+BASES = {
+    "dict": of_dicts("dict"),
+    "ordered": of_dicts("collections.OrderedDict"),
+    "of a class": of_dicts("dict").replace("class Output(dict):", "class Own(dict):\n    pass\n\n\nclass Output(Own):"),
+    "dataclass": HEAD,
+    "dataclass and dict": HEAD.replace("class Output:", "class Output(dict):"),
+}
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_pytree_sees_its_tensors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which is where `fully_shard` looked for them until torch 2.11."""
     import torch
-    from torch.utils._pytree import tree_leaves
+    from torch.utils._pytree import tree_leaves, tree_map
 
-    text = rewrite(net("Output(x)")).text
+    text = rewrite(net("Output(logits=x)", head=BASES[name])).text
     module = ModuleType("train")
     monkeypatch.setitem(sys.modules, "train", module)
     exec(compile(text, "train.py", "exec"), vars(module))
     x = torch.ones(2)
-    assert any(leaf is x for leaf in tree_leaves(module.Net()(x)))
+    out = module.Net()(x)
+    assert any(leaf is x for leaf in tree_leaves(out))
+    assert type(tree_map(lambda leaf: leaf, out)) is module.Output
+
+
+def test_dict_that_is_not_made_of_its_items() -> None:
+    head = of_dicts("dict", "def __init__(self, logits):\n        self['logits'] = logits")
+    (found,) = (finding for finding in rewrite(net("Output(x)", head=head)).findings if finding.rule == "FM456")
+    assert found.level is Level.MANUAL
+    assert "register_pytree_node(Output, …)" in found.hint
 
 
 WRAPS = {
@@ -107,6 +130,10 @@ OTHERS = {
         "import torch\n", "import torch\nfrom transformers.utils import ModelOutput\n"
     ),
     "registered already": HEAD + f"{REGISTERED}\n\n\n",
+    "a class of dicts that registers what derives from it": of_dicts(
+        "dict", "def __init_subclass__(cls):\n        register_pytree_node(cls, flat, back)"
+    ),
+    "a dict of a library": of_dicts("collections.Counter"),
     "a named tuple": HEAD.replace("@dataclass\nclass Output:", "class Output(NamedTuple):").replace(
         "from dataclasses import dataclass", "from typing import NamedTuple"
     ),

@@ -10,9 +10,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as fsdp1
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.tensor import DTensor
+
+from fsdp_migrate.probe.units import fsdp2_groups
 
 STEPS = 4
 
@@ -61,14 +62,11 @@ def fsdp1_units(model: nn.Module) -> dict[str, Any]:
 def fsdp2_units(model: nn.Module) -> dict[str, Any]:
     names = {id(p): n for n, p in reversed(list(model.named_parameters(remove_duplicate=False)))}
     units = {}
-    for module in model.modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        for group in module._get_fsdp_state()._fsdp_param_groups:
-            mesh = group.mesh_info.mesh
-            ranks = [dist.get_process_group_ranks(mesh.get_group(dim)) for dim in range(mesh.ndim)]
-            owned = sorted(names[id(param.sharded_param)] for param in group.fsdp_params)
-            units[" ".join(owned)] = [ranks[-1], ranks[0] if len(ranks) == 2 else [dist.get_rank()]]
+    for _, group in fsdp2_groups(model):
+        mesh = group.mesh_info.mesh
+        ranks = [dist.get_process_group_ranks(mesh.get_group(dim)) for dim in range(mesh.ndim)]
+        owned = sorted(names[id(param.sharded_param)] for param in group.fsdp_params)
+        units[" ".join(owned)] = [ranks[-1], ranks[0] if len(ranks) == 2 else [dist.get_rank()]]
     return units
 
 

@@ -140,7 +140,6 @@ CHOOSING = code(
     ("layer", "use"),
     [
         ("nn.Linear(4, 4)", "if image is not None:\n            x = x + self.image(image)"),
-        ("nn.Linear(4, 4)", "if x.sum() > 0:\n            pass\n        else:\n            x = self.image(x)"),
         ("nn.Linear(4, 4)", "x = self.image(image) if image is not None else x"),
         ("nn.Linear(4, 4)", "head = self.text if image is None else self.image\n        x = head(x)"),
         ("nn.Linear(4, 4)", "is_seen = image is not None\n        if is_seen:\n            x = self.image(x)"),
@@ -178,6 +177,34 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
     assert {finding.level for finding in rewrite(text).findings} == {Level.REVIEW}, "there may be such batches"
     line = "set_reduce_scatter_unused_params(True, recurse=False)\n"  # a unit that is not run had no zeros
     assert line in rewrite(text, Options(torch_version=(2, 13))).text
+
+
+_EXPERTS = "for i, f in enumerate(self.image):\n            mask = image == i\n            "
+BY_VALUES = [
+    ("nn.Linear(4, 4)", "if x.sum() > 0:\n            pass\n        else:\n            x = self.image(x)"),
+    ("nn.Linear(4, 4)", "x = self.image(x) if image.any() else x"),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        f"{_EXPERTS}if not mask.any():\n                continue\n            x = f(x)",
+    ),
+    ("nn.ModuleList([nn.Linear(4, 4)])", f"{_EXPERTS}if mask.sum().item():\n                x = f(x)"),
+]
+
+
+@pytest.mark.parametrize(("layer", "use"), BY_VALUES)
+def test_layer_that_the_values_of_a_batch_choose_stops_on_an_older_torch(layer: str, use: str) -> None:
+    """Ranks have other batches: gradients of different parameters would be mixed up there, without a word."""
+    result = rewrite(CHOOSING.format(layer=layer, use=use))
+    assert "    model.set_reduce_scatter_unused_params(True, recurse=False)  # torch 2.13\n" in result.text
+    assert "hasattr" not in result.text
+    (found,) = (finding for finding in result.findings if finding.rule == "FM101")
+    assert found.level is Level.REVIEW
+    assert "stops there" in found.hint
+
+
+def test_values_that_choose_no_layer_stop_nothing() -> None:
+    use = "if x.max() > 9:\n            print(x)\n        if image is not None:\n            x = self.image(x)"
+    assert "    if hasattr(" in rewrite(CHOOSING.format(layer="nn.Linear(4, 4)", use=use)).text
 
 
 SWITCHED = "if self.is_on:\n            x = self.image(x)"

@@ -57,10 +57,11 @@ def resume(net, optimizer, path):
 ## Fix safety
 
 Same keys, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks); the order
-of the names is another one. `strict=False` takes parameters without a state, as FSDP1 did. Where the program changes
-the result before it loads it, or loads it below a condition, the optimizer is loaded at once, and the program goes on
-with its own state dict: `state = optimizer.state_dict()`; a load right below the `if` is put into its `else`. Functions
-of the support module stand around torch's where those would give something else:
+of the names is another one. `strict=False` takes parameters without a state, as FSDP1 did; torch before 2.10 raises
+`KeyError` for one that never had a gradient, of which FSDP2 saves no state. Where the program changes the result before
+it loads it, or loads it below a condition, the optimizer is loaded at once, and the program goes on with its own state
+dict: `state = optimizer.state_dict()`; a load right below the `if` is put into its `else`. Functions of the support
+module stand around torch's where those would give something else:
 
 - Torch makes an optimizer that has not stepped yet take a step, and that one counts (`read_optimizer_state`).
 - FSDP1 without `use_orig_params=True` saved one `step` for a unit, which torch takes over as it is (`with_own_steps`).

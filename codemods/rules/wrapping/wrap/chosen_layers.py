@@ -21,6 +21,8 @@ _MADE = 3
 """How many classes and functions, each called by the one before, are read for a layer."""
 _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
 _SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts", "options", "settings"})
+_OF_VALUES = frozenset({"all", "any", "item", "max", "mean", "min", "nonzero", "numel", "sum", "tolist"})
+"""What is asked of a tensor, and is another for another batch."""
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
 
 
@@ -103,6 +105,37 @@ def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
         return False
     uses = map(forward.uses_of, layers)
     return any(found and all(_is_left_out(use, forward) for use in found) for found in uses)
+
+
+def asks_for_values(ctx: Context, owner: cst.ClassDef) -> bool:
+    """Whether what a tensor holds decides, as `if mask.any():`: ranks have other batches, and use other parameters."""
+    layers, methods = layers_and_methods(ctx, owner)
+    return any(
+        isinstance(node, (cst.If, cst.IfExp)) and _reads_values(node.test, each) and _runs_or_skips(node, each, layers)
+        for each in methods.values()
+        for node in each.ctx.inside(each.node.body)
+    )
+
+
+def _reads_values(test: cst.BaseExpression, method: Method) -> bool:
+    calls = (node for node in method.ctx.inside(test) if isinstance(node, cst.Call))
+    return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_VALUES for call in calls)
+
+
+def _runs_or_skips(choice: cst.If | cst.IfExp, method: Method, layers: Sequence[str]) -> bool:
+    """Whether a branch has a layer in it, calls what a variable holds, as that of a loop, or goes on with the next."""
+    ctx = method.ctx
+    names: set[str] = set()
+    for node in ctx.inside(method.node.body):
+        if isinstance(node, (cst.Assign, cst.For, cst.CompFor)):
+            names |= set(bound(node.targets[0].target if isinstance(node, cst.Assign) else node.target))
+    inside = (node for branch in (choice.body, choice.orelse) if branch is not None for node in ctx.inside(branch))
+    return any(
+        isinstance(node, cst.Continue)
+        or (isinstance(node, cst.Attribute) and place(node) in layers)
+        or (isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in names)
+        for node in inside
+    )
 
 
 def layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, Method]]:

@@ -11,7 +11,7 @@ from textwrap import indent
 
 import libcst as cst
 
-from codemods.api import Context, NotStatic, Origin
+from codemods.api import Context, Origin
 from codemods.reading.accelerators import names_another
 from codemods.reading.current_device import WORDS, device_calls, is_set_elsewhere
 from codemods.reading.negation import negated
@@ -83,12 +83,16 @@ def _found(devices: Sequence[Origin], draft: Draft) -> None:
 
 
 def device_of_entry(value: Entry, draft: Draft) -> None:
-    """`device_id` that comes out of a dict."""
-    statements = len(draft.before)
+    """`device_id` that comes out of a dict; where that may have none, what kind it is is not known of a run without."""
+    statements, known = len(draft.before), (draft.device_type, draft.any_device)
     _set(value.values, value.text, False, draft)
     may_be_none = value.may_lack or any(origin.is_none for origin in value.values)
     if may_be_none and len(draft.before) > statements:
-        raise NotStatic("device_id comes out of a dict, and may be None")
+        del draft.before[statements:]
+        draft.device_type, draft.any_device = known
+        draft.device = draft.held(value.text, "device_id", "fsdp_device_id")
+        line = f"{draft.imported('torch')}.cuda.set_device({draft.device})"
+        draft.before.append(f"if {draft.device} is not None:\n    {line}")
 
 
 def infer_device(draft: Draft) -> None:

@@ -29,6 +29,7 @@ _WIDTH = 72
 
 _COLLECTORS = frozenset({"filter", "frozenset", "list", "set", "tuple"})
 _MODULES = frozenset({"modules", "named_modules", "children", "named_children"})
+_PARAMETER = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 
 
@@ -166,6 +167,21 @@ def _holds_parameters(origin: Origin, node: cst.CSTNode | None) -> bool | None:
     if isinstance(node, _COMPREHENSIONS):
         return _holds_parameters(origin, node.for_in.iter) if node.for_in.inner_for_in is None else None
     elements = class_elements(node) if isinstance(node, cst.BaseExpression) else None
-    if elements and all(isinstance(e, cst.Attribute) and e.attr.value in {"bias", "weight"} for e in elements):
+    kinds = {_is_parameter(origin, element) for element in elements or ()}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _is_parameter(origin: Origin, element: cst.BaseExpression) -> bool | None:
+    """By its name, or by what makes it: `self.scale = nn.Parameter(…)` of the model's class."""
+    if isinstance(element, cst.Attribute) and element.attr.value in {"bias", "weight"}:
         return True
-    return None
+    made = {_makes_parameter(each) for each in origin.file.origins(element)}
+    return made.pop() if len(made) == 1 else None
+
+
+def _makes_parameter(origin: Origin) -> bool | None:
+    """True for `nn.Parameter(…)`, False for a layer of torch."""
+    made = origin.file.dotted(origin.node.func) if isinstance(origin.node, cst.Call) else None
+    if made in _PARAMETER:
+        return True
+    return False if (made or "").startswith("torch.nn.") else None

@@ -18,15 +18,23 @@ from codemods.reading.shapes import only_target
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.versions import exists
 
-from .chosen_layers import is_chosen_by_input, layers_and_methods, picks_some
+from .chosen_layers import asks_for_values, is_chosen_by_input, layers_and_methods, picks_some
 from .draft import Draft, Note
 from .other_ways import leaves_layers
 from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
 
-OLDER = "an older one skips them, and mixes up gradients or hangs where ranks use different parameters"
-"""Measured with torch 2.11 on a GPU: other losses from the second step on, and a reduce-scatter that never ends."""
+OLDER = (
+    "an older one skips them, and mixes up gradients or hangs where ranks use different parameters;"
+    " before 2.10 an optimizer that has no state of theirs cannot be loaded"
+)
+"""Measured with torch 2.11 on a GPU: other losses from the second step on, and a reduce-scatter that never ends.
+
+With 2.8 `set_optimizer_state_dict` raises `KeyError`; the released packages from 2.10 on ask for the name first.
+"""
+
+STOPS = "an older one, which would mix up gradients or hang, stops there"
 
 
 def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
@@ -65,6 +73,13 @@ def _uses_some(ctx: Context, owner: cst.ClassDef) -> bool:
     return is_chosen_by_input(ctx, owner) or _cuts_off(ctx, owner)
 
 
+def _differ_by_rank(ctx: Context, call: cst.Call) -> bool:
+    """Whether ranks use different ones, as soon as their batches differ: what torch before 2.13 must not train."""
+    classes = [each for each in sharded_classes(ctx, call) if is_chosen_by_input(*each)]
+    classes += [each for each in makeup(ctx, call).classes if picks_some(*each)]
+    return any(asks_for_values(*each) for each in classes)
+
+
 def reduce_unused(made: Draft) -> None:
     """Say that they count as zero, where torch can."""
     if not may_lack_gradients(made.file, made.call):
@@ -72,7 +87,12 @@ def reduce_unused(made: Draft) -> None:
     comment = "# Parameters without a gradient count as zero, as with FSDP1.\n"
     own = ", recurse=False" if _is_of_root_alone(made.file, made.call) else ""
     line = f"{made.model}.set_reduce_scatter_unused_params(True{own})"
-    if not exists("set_reduce_scatter_unused_params", made.file.options.torch_version):
+    if exists("set_reduce_scatter_unused_params", made.file.options.torch_version):
+        pass
+    elif _differ_by_rank(made.file, made.call):
+        line = f"{line}  # torch 2.13"
+        made.notes.append(Note(UNUSED, f"run it on torch 2.13 or newer: {STOPS}"))
+    else:
         line = f'if hasattr({made.model}, "set_reduce_scatter_unused_params"):  # torch 2.13\n    {line}'
         made.notes.append(Note(UNUSED, f"run it on torch 2.13 or newer: {OLDER}"))
     made.after.append(comment + line)
