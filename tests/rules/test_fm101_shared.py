@@ -268,7 +268,7 @@ def test_what_another_branch_puts_into_the_dict_is_not_given() -> None:
 
 
 def test_a_precision_in_a_dict_that_is_not_spelled_out_stays() -> None:
-    """`shard_model` reads it there; the call that is spelled out becomes `fully_shard` beside it."""
+    """It is read there at run time; the call that is spelled out becomes `fully_shard` beside it."""
     after = rewrite(
         HEAD
         + code(
@@ -287,7 +287,7 @@ def test_a_precision_in_a_dict_that_is_not_spelled_out_stays() -> None:
         )
     )
     assert "    return MixedPrecision(param_dtype=torch.bfloat16)\n" in after.text
-    assert "shard_model(model, **given)" in after.text
+    assert 'mixed_precision = given.get("mixed_precision")' in after.text
     assert "fully_shard(other, mp_policy=" in after.text
 
 
