@@ -862,6 +862,23 @@ def test_wrap_around_wrap() -> None:
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
+def test_wrap_around_wrap_in_a_loop_with_statements_of_its_own() -> None:
+    """open_flamingo: what is wrapped is the layer of the loop, whatever is put around it."""
+    text = """
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+        def shard(net):
+            with enable_wrap(wrapper_cls=FSDP, sync_module_states=True):
+                net.layers = nn.ModuleList(wrap(wrap(layer)) for layer in net.layers)
+    """
+    result = rewrite(code(text))
+    assert "    for layer in net.layers:\n        for tensor in" in result.text
+    assert not result.support
+
+
 def test_wrapper_of_other_arguments_around_a_wrapper() -> None:
     result = rewrite(f"{BEFORE}def shard(net, policy, mesh):\n    return FSDP(FSDP(net), device_mesh=mesh)\n")
     assert ["wrapped a second time" in f.message for f in result.findings if f.level is Level.MANUAL] == [True]

@@ -54,7 +54,7 @@ class Place:
 def place_of(ctx: Context, call: cst.Call) -> Place:
     """Raises NotStatic when no statement can be put before the call: in a lambda, a comprehension, a condition."""
     whole = _whole(ctx, call)
-    repeated = _comprehension(ctx, whole, wrapped_module(call))
+    repeated = _comprehension(ctx, whole, wrapped_module(_innermost(ctx, whole)))
     if repeated is not None:
         return repeated
     choice = _choice_of(ctx, whole)
@@ -127,6 +127,12 @@ def _whole(ctx: Context, call: cst.Call) -> cst.Call:
     """The outermost of the calls around one module that have the same arguments, of which the inner one stays."""
     outer = call_given(call, ctx)
     return call if outer is None or same_unit_inside(ctx, outer) is not call else _whole(ctx, outer)
+
+
+def _innermost(ctx: Context, call: cst.Call) -> cst.Call:
+    """The one that stays of such calls."""
+    inner = same_unit_inside(ctx, call)
+    return call if inner is None else _innermost(ctx, inner)
 
 
 def is_put_back(ctx: Context, call: cst.Call) -> bool:
