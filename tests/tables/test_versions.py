@@ -352,6 +352,34 @@ def test_layer_that_one_way_through_forward_leaves_out(use: str, runs: str, is_l
     assert ("recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text) is is_left
 
 
+OUTER = """\
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x, image=None):
+        return self.net(x, image)
+
+
+def wrap():
+"""
+
+
+@pytest.mark.parametrize(("runs", "is_left"), [(runs, is_left) for use, runs, is_left in WAYS.values() if use == EARLY])
+def test_layer_that_one_way_through_a_model_inside_leaves_out(runs: str, is_left: bool) -> None:
+    layer = "nn.Linear(4, 4)\n        self.more = nn.Linear(4, 4)"
+    text = (
+        CHOOSING.format(layer=layer, use=EARLY).replace("def wrap():\n", OUTER).replace("FSDP(Net())", "FSDP(Outer())")
+    )
+    text += f"\n\ndef train(x, image):\n    model = wrap()\n    out = {runs}\n    loss(out).backward()\n"
+    options = Options(torch_version=(2, 13))
+    assert ("_unused_params(True, recurse=False)" in rewrite(text, options).text) is is_left
+    policy = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
+    text = policy + text.replace("FSDP(Outer())", "FSDP(Outer(), auto_wrap_policy=ModuleWrapPolicy({Net}))")
+    assert ("_unused_params(True)" in rewrite(text, options).text) is is_left, "a unit of its own"
+
+
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
     text = CHOOSING.format(layer="nn.Linear(4, 4)", use="if image is None:\n            return self.image(x)")
     base = text.replace("    def forward", "\n\nclass Own(Net):\n    def forward").replace("FSDP(Net())", "FSDP(Own())")

@@ -45,13 +45,59 @@ class _Way:
     is_over: bool = False
 
 
-def leaves_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.ClassDef]) -> bool:
-    """Whether training a model takes two ways through the `forward` of its class, of which one leaves out a layer."""
-    layers, methods = layers_and_methods(*owner)
-    forward = methods.get("forward")
-    if forward is None or not any(isinstance(node, cst.If) for node in forward.ctx.inside(forward.node.body)):
-        return False
+def leaving_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.ClassDef]) -> Iterator[cst.ClassDef]:
+    """The classes through whose `forward` training a model takes two ways, of which one leaves out a layer.
+
+    The model's own, and those whose objects its forward calls itself: `return self.net(x, head)`.
+    """
+    forward = layers_and_methods(*owner)[1].get("forward")
+    if forward is None:
+        return
+    inner = [(run, each) for run, each in _called(forward) if _chooses(each)]
+    if not inner and not _chooses(owner):
+        return
     given = list(_given(ctx, call, parameter_names(forward.node)[1:]))
+    if _leaves(owner, given):
+        yield owner[1]
+    for run, each in inner:
+        if _leaves(each, _handed_on(run, each, forward, given)):
+            yield each[1]
+
+
+def _chooses(owner: tuple[Context, cst.ClassDef]) -> bool:
+    forward = layers_and_methods(*owner)[1].get("forward")
+    return forward is not None and any(isinstance(node, cst.If) for node in forward.ctx.inside(forward.node.body))
+
+
+def _called(forward: Method) -> Iterator[tuple[cst.Call, tuple[Context, cst.ClassDef]]]:
+    """The calls of what the model itself holds, with the class of the program that it is of."""
+    for run in forward.ctx.inside(forward.node.body):
+        if not isinstance(run, cst.Call) or not isinstance(run.func, cst.Attribute) or place(run.func) is None:
+            continue
+        for made in forward.ctx.origins(run.func):
+            if isinstance(made.node, cst.Call):
+                found = made.file.origins(made.node.func)
+                yield from ((run, (each.file, each.node)) for each in found if isinstance(each.node, cst.ClassDef))
+
+
+def _handed_on(
+    run: cst.Call, owner: tuple[Context, cst.ClassDef], forward: Method, given: Sequence[dict[str, _Value]]
+) -> list[dict[str, _Value]]:
+    """What such a call gives, for each call of the model: what came for a parameter of its forward, or what it says."""
+    own = parameter_names(forward.node)[1:]
+    arguments = by_parameter(run.args, parameter_names(layers_and_methods(*owner)[1]["forward"].node)[1:]) or {}
+
+    def value(argument: cst.BaseExpression, outer: dict[str, _Value]) -> _Value:
+        if isinstance(argument, cst.Name) and argument.value in own:
+            return outer.get(argument.value, _NOT_GIVEN)
+        return _Value(forward.ctx.code(argument), argument)
+
+    return [{name: value(each.value, outer) for name, each in arguments.items()} for outer in given]
+
+
+def _leaves(owner: tuple[Context, cst.ClassDef], given: Sequence[dict[str, _Value]]) -> bool:
+    layers, methods = layers_and_methods(*owner)
+    forward = methods["forward"]
     tests = [node.test for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.If)]
     asked = {forward.ctx.code(test) for test in tests if _comes_out_both_ways(test, given, forward)}
     ways = _ways(forward.node.body.body, [_Way()], forward, _runs(layers, methods)) if asked else []

@@ -20,7 +20,7 @@ from codemods.tables.versions import exists
 
 from .chosen_layers import asks_for_values, is_chosen_by_input, layers_and_methods, picks_some
 from .draft import Draft, Note
-from .other_ways import leaves_layers
+from .other_ways import leaving_layers
 from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
@@ -46,7 +46,7 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     uses_some = any(_uses_some(*each) for each in sharded_classes(ctx, call))
     if uses_some or _is_said(ctx, call) or any(_inner(ctx, call)) or leaves_outputs(ctx, call):
         return True
-    return any(leaves_layers(ctx, call, owner) for owner in model_classes(ctx, call))
+    return any(_leaving(ctx, call))
 
 
 def _is_said(ctx: Context, call: cst.Call) -> bool:
@@ -61,7 +61,13 @@ def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
     units = [(where, owner) for where, owner in sharded_classes(ctx, call) if owner not in models]
     if any(_uses_some(where, owner) for where, owner in units):
         return False
-    return not any(owner in may_hold(where, unit) for owner in _inner(ctx, call) for where, unit in units)
+    inner = [*_inner(ctx, call), *_leaving(ctx, call)]
+    return not any(owner is unit or owner in may_hold(where, unit) for owner in inner for where, unit in units)
+
+
+def _leaving(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
+    """The classes of which one way through `forward` leaves out a layer: the model's own, and what that calls."""
+    return (found for owner in model_classes(ctx, call) for found in leaving_layers(ctx, call, owner))
 
 
 def _inner(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
