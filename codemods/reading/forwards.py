@@ -101,11 +101,16 @@ def _ran_in_callers(
     """Whether the callers of the function around a place are seen to run a wrapped model before they call it.
 
     The model by its name there, `trainer.model` where the method reads `self.model`, or any that is seen to be one.
+    What a context manager does behind its `yield` comes after the block that enters it.
     """
+    function = ctx.scope(node)
+    is_behind = isinstance(function, cst.FunctionDef) and _is_behind_yield(node, function, ctx)
     for where, call in ctx.callers(node):
         if _is_quiet(call, where):
             continue
         name = _name_there(model, call, where)
+        if is_behind and any(is_run(other, name, where) for other in _within(call, where)):
+            return True
         turns = ([call, *turn] for turn in _last_turns(call, where))  # `for each in callbacks: each.run(self)`
         for before in (_straight(call, where), *turns):
             if any(is_run(other, name, where) for other in before[_last(before, _trains, where) + 1 :]):
@@ -197,7 +202,7 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     return not passed or not depth or any(may_be_left_whole(at, given, where, depth - 1) for where, at, given in passed)
 
 
-def _is_behind_yield(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> bool:
+def _is_behind_yield(call: cst.CSTNode, function: cst.FunctionDef, ctx: Context) -> bool:
     """Whether a context manager comes here when its block is left."""
     yields = [node for node in ctx.inside(function.body) if isinstance(node, cst.Yield) and ctx.scope(node) is function]
     return any(ctx.span(each)[1] <= ctx.span(call)[0] for each in yields)
@@ -205,10 +210,14 @@ def _is_behind_yield(call: cst.Call, function: cst.FunctionDef, ctx: Context) ->
 
 def _is_evaluated_within(entered: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a model is evaluated in the block of `with ema_weights(model):`, or what the block runs does that."""
+    return any(_evaluates(call, ctx.code(model), ctx) for call in _within(entered, ctx))
+
+
+def _within(entered: cst.Call, ctx: Context) -> Iterator[cst.Call]:
+    """The calls in the block of `with entered(…):`."""
     blocks = [outer for outer in ctx.ancestors(entered) if isinstance(outer, cst.With)]
     around = [block for block in blocks if any(item.item is entered for item in block.items)]
-    calls = [node for block in around for node in ctx.inside(block.body) if isinstance(node, cst.Call)]
-    return any(_evaluates(call, ctx.code(model), ctx) for call in calls)
+    yield from (node for block in around for node in ctx.inside(block.body) if isinstance(node, cst.Call))
 
 
 def _used_elsewhere(model: cst.Name, ctx: Context) -> Iterator[cst.Name]:
