@@ -171,7 +171,7 @@ def _looped_over(name: cst.Name, call: cst.Call, ctx: Context) -> Iterator[cst.B
 
 
 def _held_in(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """What keeps the items of a loop: a name or an attribute, its `.values()`, and what `zip` or `enumerate` is given."""
+    """What keeps the items of a loop: a name, an attribute, its `.values()`, and what `zip` or `enumerate` is given."""
     if isinstance(value, (cst.Name, cst.Attribute, cst.Subscript)):
         yield value
     elif isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _ITEMS:
