@@ -81,7 +81,7 @@ def has_own_method(model: cst.BaseExpression, ctx: Context) -> bool:
 # Whether a value that is handed to a call is looked at afterwards, by whatever name the program still has for it.
 
 _ITEMS = frozenset({"items", "values"})
-_WALKS = frozenset({"enumerate", "list", "reversed", "zip"})
+_WALKS = frozenset({"enumerate", "list", "reversed", "sorted", "zip"})
 _DEPTH = 4
 """How many names and calls of functions a value is followed through."""
 
