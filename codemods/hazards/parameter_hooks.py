@@ -1,9 +1,10 @@
-"""**What it does.** Finds hooks on the parameters of a model that is wrapped: `register_hook` and
-`register_post_accumulate_grad_hook`.
+"""**What it does.** Finds hooks on the parameters of a model that is wrapped: `register_hook`,
+`register_post_accumulate_grad_hook`, and torch's `_apply_optimizer_in_backward`, which is made of them.
 
 **Why.** With use_orig_params=True FSDP1 ran none of them, and with flat parameters each once a unit. FSDP2 runs
 `register_post_accumulate_grad_hook` once for each parameter, and `register_hook` never (measured on torch 2.13). Hooks
-from before the wrap run under neither.
+from before the wrap run under neither. Optimizers of `_apply_optimizer_in_backward` FSDP1 ran behind its
+reduce-scatter with use_orig_params=True; FSDP2 does not know them, and nothing is trained.
 
 ## Example
 
@@ -46,19 +47,26 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import call_by, enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS, readings
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.places import base, same
 from codemods.reading.shapes import called_on
+from codemods.reading.words import last_name
 from codemods.reading.wrapped import calls_above, wrapped_place
 
 CODE = "FM424"
 
 _SINGLE = "register_hook"
 _ACCUMULATED = "register_post_accumulate_grad_hook"
+_IN_BACKWARD = "_apply_optimizer_in_backward"
+_HINT_IN_BACKWARD = (
+    "make an optimizer of each parameter, and step it in param.register_post_accumulate_grad_hook, which FSDP2 runs "
+    "behind its reduce-scatter; or step one optimizer behind backward"
+)
 _HINT = "do it in the training loop, between backward and step, or with optimizer.register_step_pre_hook"
 
 
@@ -76,10 +84,22 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
                 "FSDP2 runs a hook for each parameter, where FSDP1 ran one a unit, or none with use_orig_params=True"
             )
         yield finding(CODE, Level.MANUAL, ctx, reading.node, message, _HINT)
+    for call in ctx.nodes(cst.Call):
+        if last_name(call.func) == _IN_BACKWARD and _may_be_of_model(call, ctx):
+            message = "FSDP1 ran these optimizers within backward, and FSDP2 does not: nothing would be trained"
+            yield finding(CODE, Level.MANUAL, ctx, call, message, _HINT_IN_BACKWARD)
     for node in _before(ctx):
         if node not in sharded:
             message = "hooks on parameters from before the wrap run neither under FSDP1 nor under FSDP2"
             yield finding(CODE, Level.REVIEW, ctx, node, message, _HINT)
+
+
+def _may_be_of_model(call: cst.Call, ctx: Context) -> bool:
+    """Whether the parameters that a call is given can be those of a wrapped model, or of a part of one."""
+    module = next((called_on(a.value, *READERS) for a in call.args if called_on(a.value, *READERS) is not None), None)
+    if module is None:
+        return True
+    return bool({ModelKind.FSDP, ModelKind.UNKNOWN} & ctx.kinds(module)) or wrapped_around(module, ctx) is not None
 
 
 def _before(ctx: PlannedContext) -> Iterator[cst.Call]:
@@ -111,4 +131,4 @@ def _hook(param: cst.BaseExpression, ctx: Context) -> str | None:
     return method.attr.value if call_by(method, ctx) is not None else None
 
 
-CHECK = Check(CODE, "hook-on-parameter", __doc__, words=(_SINGLE, _ACCUMULATED), find=find)
+CHECK = Check(CODE, "hook-on-parameter", __doc__, words=(_SINGLE, _ACCUMULATED, _IN_BACKWARD), find=find)

@@ -71,21 +71,29 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
 
 def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
     """Whether the model, or the caller's, is seen to run before this call, and no backward follows."""
-    seen = reads_after_forward(call, model, ctx, trained) or _ran_by_another_name(call, model, ctx)
-    return seen or _ran_in_callers(call, ctx.code(model), ctx, _runs_some if trained else _evaluates_some)
+    name, is_run = ctx.code(model), runs if trained else _evaluates
+    seen = any(
+        is_run(other, name, ctx)
+        for before in (_straight(call, ctx), *_last_turns(call, ctx))
+        for other in _behind(before, name, ctx, _frees, ctx, name)
+    )
+    if seen or _ran_by_another_name(call, model, ctx):
+        return True
+    return _ran_in_callers(call, name, ctx, _runs_some if trained else _evaluates_some)
 
 
 def _ran_by_another_name(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     others = {ctx.code(each) for each in _other_names(model, ctx)}
     return any(
-        ctx.code(other.func) in others and _is_evaluation(other, ctx)
-        for before in ((_straight(call, ctx), *_last_turns(call, ctx)) if others else ())
-        for other in before[_last(before, _trains, ctx) + 1 :]
+        ctx.code(other.func) == name and _is_evaluation(other, ctx)
+        for name in others
+        for before in (_straight(call, ctx), *_last_turns(call, ctx))
+        for other in _behind(before, name, ctx, _trains, ctx)
     )
 
 
 def _other_names(model: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
-    """`model` of `inner = model.module` and `inner = getattr(model, "module", model)`."""
+    """`model` of `inner = model.module`, `inner = getattr(model, "module", model)`, `other, model = model, other`."""
     for where, made in (ctx.bound(model) or ()) if isinstance(model, cst.Name) else ():
         if isinstance(made, cst.Call) and made.args and ctx.code(made.func) == "getattr":
             made = made.args[0].value
@@ -93,6 +101,20 @@ def _other_names(model: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseEx
             made = made.value
         if where is ctx and isinstance(made, (cst.Name, cst.Attribute)):
             yield made
+    for node in ctx.nodes(cst.Assign):
+        if ctx.scope(node) is ctx.scope(model) and isinstance(node.value, cst.Tuple):
+            yield from _put_into(model, node, node.value, ctx)
+
+
+def _put_into(
+    model: cst.BaseExpression, assignment: cst.Assign, values: cst.Tuple, ctx: Context
+) -> Iterator[cst.BaseExpression]:
+    """`teacher` of `student, teacher = teacher, student`, for `student`."""
+    for each in assignment.targets:
+        if isinstance(each.target, cst.Tuple):
+            for target, value in zip(each.target.elements, values.elements, strict=False):
+                if ctx.code(target.value) == ctx.code(model) and isinstance(value.value, (cst.Name, cst.Attribute)):
+                    yield value.value
 
 
 def _ran_in_callers(
@@ -101,14 +123,20 @@ def _ran_in_callers(
     """Whether the callers of the function around a place are seen to run a wrapped model before they call it.
 
     The model by its name there, `trainer.model` where the method reads `self.model`, or any that is seen to be one.
+    What a context manager does behind its `yield` comes after the block that enters it.
     """
+    function = ctx.scope(node)
+    is_behind = isinstance(function, cst.FunctionDef) and _is_behind_yield(node, function, ctx)
+    given = {at: where.code(value) for where, at, value in ctx.passed_to(node, model)} if model.isidentifier() else {}
     for where, call in ctx.callers(node):
         if _is_quiet(call, where):
             continue
-        name = _name_there(model, call, where)
+        name = given.get(call) or _name_there(model, call, where)
+        if is_behind and any(is_run(other, name, where) for other in _within(call, where)):
+            return True
         turns = ([call, *turn] for turn in _last_turns(call, where))  # `for each in callbacks: each.run(self)`
         for before in (_straight(call, where), *turns):
-            if any(is_run(other, name, where) for other in before[_last(before, _trains, where) + 1 :]):
+            if any(is_run(other, name, where) for other in _behind(before, name, where, _trains, where)):
                 return True
         if depth and _ran_in_callers(call, name, where, is_run, depth - 1):
             return True
@@ -139,6 +167,8 @@ def _evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
     Of a function that is not seen, its name says so.
     """
     runs = ctx.runs(call)
+    if _leaves_whole(call, model, ctx):
+        return True
     if _is_evaluation(call, ctx) or any(_is_evaluation(each, where) for where, f in runs for each in where.calls(f)):
         return True
     names = [model, *(ctx.code(each.value) for each in call.args if ModelKind.FSDP in ctx.kinds(each.value))]
@@ -197,7 +227,7 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     return not passed or not depth or any(may_be_left_whole(at, given, where, depth - 1) for where, at, given in passed)
 
 
-def _is_behind_yield(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> bool:
+def _is_behind_yield(call: cst.CSTNode, function: cst.FunctionDef, ctx: Context) -> bool:
     """Whether a context manager comes here when its block is left."""
     yields = [node for node in ctx.inside(function.body) if isinstance(node, cst.Yield) and ctx.scope(node) is function]
     return any(ctx.span(each)[1] <= ctx.span(call)[0] for each in yields)
@@ -205,10 +235,14 @@ def _is_behind_yield(call: cst.Call, function: cst.FunctionDef, ctx: Context) ->
 
 def _is_evaluated_within(entered: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a model is evaluated in the block of `with ema_weights(model):`, or what the block runs does that."""
+    return any(_evaluates(call, ctx.code(model), ctx) for call in _within(entered, ctx))
+
+
+def _within(entered: cst.Call, ctx: Context) -> Iterator[cst.Call]:
+    """The calls in the block of `with entered(…):`."""
     blocks = [outer for outer in ctx.ancestors(entered) if isinstance(outer, cst.With)]
     around = [block for block in blocks if any(item.item is entered for item in block.items)]
-    calls = [node for block in around for node in ctx.inside(block.body) if isinstance(node, cst.Call)]
-    return any(_evaluates(call, ctx.code(model), ctx) for call in calls)
+    yield from (node for block in around for node in ctx.inside(block.body) if isinstance(node, cst.Call))
 
 
 def _used_elsewhere(model: cst.Name, ctx: Context) -> Iterator[cst.Name]:
@@ -315,6 +349,67 @@ def _in_order(call: cst.Call, ctx: Context) -> list[cst.Call]:
     """The calls of the function that a run can come to which comes to this one."""
     calls = (other for other in ctx.calls(ctx.scope(call)) if not ctx.excludes(call, other))
     return sorted(calls, key=lambda other: ctx.span(other)[1])
+
+
+def _behind(
+    calls: list[cst.Call], model: str, ctx: Context, is_one: Callable[..., bool], *given: object
+) -> list[cst.Call]:
+    """The calls behind the last that frees what the model has left whole.
+
+    Not the backward of another one, `loss.backward()` behind `with torch.no_grad(): target = model(x)`.
+    """
+    for index in range(len(calls) - 1, -1, -1):
+        if is_one(calls[index], *given) and not _ran_without_grad(calls[: index + 1], model, ctx):
+            return calls[index + 1 :]
+    return calls
+
+
+def _ran_without_grad(calls: list[cst.Call], model: str, ctx: Context) -> bool:
+    """Whether the last of some calls that can run the model runs it under `no_grad`."""
+    owner = model.rpartition(".")[0]
+    for call in reversed(calls):
+        state = _leaves_whole(call, model, ctx)
+        if state is not None:
+            return state
+        is_given = any(ctx.code(argument.value) == model for argument in call.args)
+        is_method = owner and ctx.code(call.func).startswith(f"{owner}.") and not _is_of_model(call, model, ctx)
+        if is_given or is_method or runs(call, model, ctx):
+            return False
+    return False
+
+
+def _leaves_whole(call: cst.Call, model: str, ctx: Context, depth: int = _DEPTH) -> bool | None:
+    """Whether a call's last run of the model is one under `no_grad`; None where none is seen."""
+    if _is_of_model(call, model, ctx):
+        return is_without_grad(ctx.ancestors(call), ctx) if runs(call, model, ctx) else None
+    for where, function in ctx.runs(call) if depth else ():
+        name = _name_within(model, call, function, ctx)
+        calls = sorted(where.calls(function), key=lambda each: -where.span(each)[1]) if name else ()
+        for inner in calls:
+            state = _leaves_whole(inner, name, where, depth - 1)
+            if state is not None:
+                return state or is_without_grad(ctx.ancestors(call), ctx)
+    return None
+
+
+def _is_of_model(call: cst.Call, model: str, ctx: Context) -> bool:
+    """`model(x)`, and what is called on it."""
+    function = ctx.code(call.func)
+    return function == model or function.startswith(f"{model}.")
+
+
+def _name_within(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Context) -> str:
+    """What the function calls the model that it is given, or that its object has: `self.model`; "" where neither is."""
+    owner, _, rest = model.rpartition(".")
+    params = parameter_names(function)
+    if owner and isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == owner:
+        return f"self.{rest}"
+    for index, argument in enumerate(call.args):
+        if ctx.code(argument.value) == model:
+            if argument.keyword is not None:
+                return argument.keyword.value
+            return params[index] if index < len(params) else ""
+    return ""
 
 
 def _last(calls: list[cst.Call], is_one: Callable[..., bool], *given: object) -> int:

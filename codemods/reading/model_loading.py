@@ -80,6 +80,8 @@ def has_own_method(model: cst.BaseExpression, ctx: Context) -> bool:
 
 # Whether a value that is handed to a call is looked at afterwards, by whatever name the program still has for it.
 
+_ITEMS = frozenset({"items", "values"})
+_WALKS = frozenset({"enumerate", "list", "reversed", "sorted", "zip"})
 _DEPTH = 4
 """How many names and calls of functions a value is followed through."""
 
@@ -96,6 +98,7 @@ def is_read_again(value: cst.BaseExpression, call: cst.Call, ctx: Context, depth
     if any(_is_outside_of_loop(node, value, call, ctx) for node in made):
         return True
     handed = [(node.value, call, ctx) for node in made]
+    handed += [(held, call, ctx) for held in _looped_over(name, call, ctx) if not made]
     handed += [(given, outer, where) for where, outer, given in ctx.passed_to(call, name.value) if not made]
     return any(is_read_again(given, outer, where, depth - 1) for given, outer, where in handed)
 
@@ -158,6 +161,24 @@ def _is_outside_of_loop(assignment: cst.Assign, value: cst.BaseExpression, call:
         if isinstance(loop, cst.While) or not _names(loop.target, ctx) & _names(value, ctx):
             return True
     return False
+
+
+def _looped_over(name: cst.Name, call: cst.Call, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """`saved` of `for state in saved:` and of `for key, state in saved.items():`, around the call."""
+    for loop in ctx.ancestors(call):
+        if isinstance(loop, cst.For) and ctx.scope(loop) is ctx.scope(call) and name.value in _names(loop.target, ctx):
+            yield from _held_in(loop.iter)
+
+
+def _held_in(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What keeps the items of a loop: a name, an attribute, its `.values()`, and what `zip` or `enumerate` is given."""
+    if isinstance(value, (cst.Name, cst.Attribute, cst.Subscript)):
+        yield value
+    elif isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _ITEMS:
+        yield from _held_in(value.func.value)
+    elif isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.func.value in _WALKS:
+        for argument in value.args:
+            yield from _held_in(argument.value)
 
 
 def _names(node: cst.CSTNode, ctx: Context) -> set[str]:

@@ -31,6 +31,11 @@ def fully_shard_calls(ctx: Context) -> Iterator[tuple[cst.Call, str]]:
                 yield call, model
 
 
+def shards_itself(ctx: Context) -> bool:
+    """Whether any file of the program has FSDP2's own calls."""
+    return any(True for file in ctx.files("fully_shard") for _ in fully_shard_calls(file))
+
+
 def known_as(ctx: Context, call: cst.Call, where: str) -> str:
     """The name that the program goes on with: `model` after `model = fully_shard(net)`."""
     holder = ctx.parent(call)

@@ -146,7 +146,14 @@ def _summons_to_look(call: cst.BaseExpression, block: cst.With, ctx: Context) ->
     if "writeback" not in given or ctx.code(given["writeback"]) != "False":
         return False
     inner = [node for node in ctx.inside(block.body) if isinstance(node, cst.BaseSmallStatement)]
-    return bool(inner) and all(is_on_one_rank(node, ctx) for node in inner)
+    looking = [node for node in inner if not _leaves(node)]
+    return bool(looking) and all(is_on_one_rank(node, ctx) for node in looking)
+
+
+def _leaves(statement: cst.BaseSmallStatement) -> bool:
+    """A bare `return`, `continue` or `pass`, by which the other ranks go on."""
+    is_bare = isinstance(statement, cst.Return) and statement.value is None
+    return is_bare or isinstance(statement, (cst.Continue, cst.Pass))
 
 
 def is_usual(name: str, value: cst.BaseExpression, ctx: Context) -> bool:
@@ -158,11 +165,24 @@ def _is_quiet(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether a call neither runs the model nor loads into it: of a tensor, a walk, or of functions that do no more."""
     if _is_harmless(call, ctx) or is_attribute(call.func, *_WALKS, *_RESETS) or _loads_engine(call, ctx):
         return True
+    if _is_averaged(call, ctx):
+        return True
     if is_attribute(call.func, "apply") and len(call.args) == 1:
         given = [(origin.file, origin.node) for origin in ctx.origins(call.args[0].value)]
         return bool(given) and all(_is_quiet_function(where, each, depth) for where, each in given)
     runs = ctx.runs(call) or _methods_asked_for(call, ctx)
     return bool(runs) and all(_is_quiet_function(where, each, depth) for where, each in runs)
+
+
+def _is_averaged(call: cst.Call, ctx: Context) -> bool:
+    """`average.update_parameters(model)` of torch's AveragedModel, which walks over the parameters of both."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "update_parameters":
+        return False
+    made = [(each.file, each.node) for each in ctx.origins(call.func.value)]
+    return bool(made) and all(
+        isinstance(node, cst.Call) and (where.dotted(node.func) or "").endswith("swa_utils.AveragedModel")
+        for where, node in made
+    )
 
 
 def _loads_engine(call: cst.Call, ctx: Context) -> bool:

@@ -27,6 +27,7 @@ READS |= {
     "clamp",
 }
 READS |= {"t", "transpose", "permute", "squeeze", "unsqueeze", "amax", "amin", "median", "trace", "count_nonzero"}
+READS |= {"histc", "quantile", "kthvalue", "topk", "sort", "argmax", "argmin", "log", "log10", "log1p", "exp", "round"}
 """What they return may be the same values in another shape."""
 
 IN_PLACE = frozenset({"add_", "mul_", "sub_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_", "fill_"})

@@ -11,6 +11,7 @@ import libcst as cst
 from .annotations import annotated_classes
 from .callers import Function
 from .containers import Part, constant
+from .decorated import given_instead
 from .definitions import (
     class_of,
     first_parameter,
@@ -225,6 +226,10 @@ class Ways:
         for where, function in called:
             if isinstance(function, cst.FunctionDef) and is_generator(where, function):
                 yield Origin(tree, call)
+            instead, gives_too = given_instead(self._values, tree, call, where, function)
+            yield from instead
+            if instead and not gives_too:
+                continue
             for at, returned in self._values.given_back.results(tree, call if is_direct else None, where, function):
                 yield from self._values.origins(at, returned)
 

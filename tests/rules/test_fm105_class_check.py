@@ -169,6 +169,23 @@ def test_class_of_mixed_precision_goes_with_its_objects() -> None:
     assert "    assert isinstance(mp, MixedPrecisionPolicy)\n" in rewrite(text).text
 
 
+def test_annotation_of_a_precision_that_fsdp2_code_reads_as_it_is() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, fully_shard
+
+
+        def wrap(net, mp: MixedPrecision):
+            for block in net.blocks:
+                fully_shard(block)
+            return fully_shard(net, mp_policy=MixedPrecisionPolicy(param_dtype=mp.param_dtype))
+        """
+    )
+    result = rewrite(text)
+    assert result.text == text
+    assert "FM105" not in {rule for rule, _, _ in result.summary}
+
+
 def test_file_that_only_asks_waits_for_the_one_that_wraps() -> None:
     text = HEAD + "def ask(model):\n    return isinstance(model, FSDP)\n"
     result = check_marked(text, "FM105", Level.MANUAL, "not rewritten")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import check_noop, rewrite
+from ..helpers import check_noop, code, rewrite
 
 HEAD = (
     "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
@@ -197,6 +197,8 @@ LOOKED_INTO = [
     ),
     pytest.param("for m in model.modules():\n        print(m.weight)", id="of the modules"),
     pytest.param("y = model.table.norm()", id="attribute"),
+    pytest.param("y = torch.optim.swa_utils.AveragedModel(x)\n    y.update_parameters(model.module)", id="averaged"),
+    pytest.param("for m in model.modules():\n        print(m.weight.quantile(0.5))", id="asked for its quantile"),
     pytest.param("x.model.load_weights(model.state_dict().items())\n    x.reset_prefix_cache()", id="given to vLLM"),
 ]
 
@@ -225,6 +227,20 @@ def test_what_is_not_seen_through_stays_in_a_context(body: str) -> None:
     body = body.replace("\n    ", "\n        ")
     result = rewrite(HEAD_OF_TORCH + f"    with FSDP.summon_full_params(model):\n        {body}\n")
     assert "    with summon_full_params(model):\n" in result.text
+
+
+def test_ranks_that_leave_what_the_first_one_looks_into() -> None:
+    block = code(
+        """
+        with FSDP.summon_full_params(model, rank0_only=True, writeback=False):
+            if torch.distributed.get_rank() != 0:
+                return
+            for m in model.modules():
+                print(m.weight)
+        """
+    )
+    result = rewrite(HEAD_OF_TORCH + "".join(f"    {line}\n" for line in block.strip().split("\n")))
+    assert "    with full_params(model, rank0_only=True, writeback=False):\n" in result.text
 
 
 CHANGED = ["for p in model.parameters():\n        p.mul_(0.5)", "model.net.weight.data.clamp_(-1, 2 ** -1)"]

@@ -631,3 +631,89 @@ def test_method_that_puts_weights_back_of_a_model_that_its_caller_evaluates() ->
     assert "    def restore(self):\n        self.model.reshard()\n" in result.text
     assert result.text.count("reshard()") == 1
     assert ("FM209", "review") in {(rule, level) for rule, level, _ in result.summary}
+
+
+TEACHER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Pair:
+    def __init__(self, net, other):
+        self.student, self.teacher = FSDP(net), FSDP(other)
+
+    @torch.no_grad()
+    def target(self, x):
+        return self.teacher(x)
+
+    def step(self, x):
+        (self.student(x) - self.target(x)).sum().backward()
+
+    def train_teacher(self):
+        {}return torch.optim.SGD(self.teacher.parameters())
+
+
+@torch.no_grad()
+def predict(model, x):
+    return model(x)
+
+
+def fit(model):
+    {}return torch.optim.SGD(model.parameters())
+
+
+def load(model, state):
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+        model.load_state_dict(state)
+
+
+def main(net, other, xs, state):
+    student, teacher = FSDP(net), FSDP(other)
+    for x in xs:
+        {}
+        (student(x) - target).sum().backward()
+    {}
+"""
+NO_GRAD = "with torch.no_grad():\n            target = teacher(x)"
+
+
+@pytest.mark.parametrize("run", [NO_GRAD, "target = predict(teacher, x)"])
+@pytest.mark.parametrize("made", ["fit(teacher)", "torch.optim.SGD(teacher.parameters())", "load(teacher, state)"])
+def test_the_backward_of_another_model_frees_nothing(run: str, made: str) -> None:
+    """A teacher runs under no_grad, the student's loss goes backward: the teacher is still whole."""
+    model = "teacher" if made.startswith("torch") else "model"
+    assert f"{model}.reshard()" in rewrite(TEACHER.format("", "", run, made)).text
+
+
+@pytest.mark.parametrize("made", ["fit(student)", "torch.optim.SGD(student.parameters())", "load(student, state)"])
+def test_its_own_backward_does(made: str) -> None:
+    assert "reshard()" not in rewrite(TEACHER.format("", "", NO_GRAD, made)).text
+
+
+def test_what_methods_run_and_train() -> None:
+    main = "pair = Pair(net, other)\n    pair.step(xs)\n    pair.train_teacher()"
+    text = rewrite(TEACHER.format("", "", NO_GRAD, main)).text
+    assert "        self.teacher.reshard()\n        return torch.optim.SGD(self.teacher.parameters())\n" in text
+
+
+def test_models_that_change_their_parts() -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def main(net, other, xs):
+            student, teacher = FSDP(net), FSDP(other)
+            for x in xs:
+                optimizer = torch.optim.SGD(student.parameters())
+                with torch.no_grad():
+                    target = teacher(x)
+                (student(x) - target).sum().backward()
+                optimizer.step()
+                student, teacher = teacher, student
+        """
+    )
+    assert (
+        "        student.reshard()\n        optimizer = torch.optim.SGD(student.parameters())\n" in rewrite(text).text
+    )

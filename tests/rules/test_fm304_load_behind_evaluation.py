@@ -50,3 +50,40 @@ def test_what_may_be_no_module() -> None:
     after = rewrite(text).text
     assert "if isinstance(model, nn.Module):" in after
     assert "set_model_state_dict(" in after
+
+
+def test_what_a_context_manager_loads_when_its_block_is_left() -> None:
+    """The weights of an average are evaluated in the block, and the model's own come back behind it."""
+    text = code(
+        """
+        import torch
+        from contextlib import contextmanager
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        @contextmanager
+        def averaged(model, average):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                model.load_state_dict(average)
+            yield
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                model.load_state_dict(torch.load("own.pt"))
+
+
+        @torch.no_grad()
+        def evaluate(model, batch):
+            return model(batch)
+
+
+        def main(net, average, batch):
+            model = FSDP(net)
+            model(batch).sum().backward()
+            with averaged(model, average):
+                evaluate(model, batch)
+        """
+    )
+    lines = [line.strip() for line in rewrite(text).text.split("\n")]
+    at = lines.index("model.reshard()")
+    assert "yield" in lines[:at]
+    assert "set_model_state_dict(" in " ".join(lines[at:])
+    assert "reshard" not in " ".join(lines[: lines.index("yield")])

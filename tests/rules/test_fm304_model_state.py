@@ -581,6 +581,10 @@ READ_AGAIN = [
     "state = torch.load(path)\n    best = state[0]\n    model.load_state_dict(best)\n    optimizer(state[0])",
     "state = torch.load(path)\n    for _ in path:\n        model.load_state_dict(state)",
     "model.load_state_dict(path.best)",
+    "for state in path:\n        model.load_state_dict(state)\n    return path",
+    "for key, state in path.kept.items():\n        model.load_state_dict(state)",
+    "kept = [torch.load(each) for each in path]\n    for key, (_, state) in enumerate(kept):\n"
+    "        model.load_state_dict(state)\n    optimizer(kept)",
     "given = [path.best if optimizer else None]\n    optimizer(given)\n    model.load_state_dict(given[0])",
     "given = [None]\n    given[0] = path.best\n    model.load_state_dict(given[0])",
     "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n        state = torch.load(path)\n"
@@ -592,6 +596,8 @@ READ_ONCE = [
     "state = torch.load(path)\n    model.load_state_dict(state['model'])\n    optimizer(state['optimizer'])",
     "for name in path:\n        state = torch.load(name)\n        model.load_state_dict(state)",
     "state = torch.load(path)\n    for name in path:\n        model.load_state_dict(state[name])",
+    "for state in map(torch.load, path):\n        model.load_state_dict(state)",
+    "for state in [torch.load(path)]:\n        model.load_state_dict(state)\n    return path",
     "given = [torch.load(path) if optimizer else None]\n    optimizer(given)\n    model.load_state_dict(given[0])",
     "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        state = torch.load(path)\n"
     "        model.load_state_dict(state)\n        optimizer(state)",

@@ -9,6 +9,9 @@ from codemods.api import Level
 from ..helpers import check_marked, check_noop, rewrite
 
 HEAD = """\
+from torch import nn
+from torch.distributed.optim import _apply_optimizer_in_backward
+from torch.optim import SGD
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
@@ -24,6 +27,7 @@ FINE = [
     "for p in other.parameters():\n        p.register_hook(hook)\n    model = FSDP(net)",
     "net.register_forward_hook(hook)\n    model = FSDP(net)\n    model.register_full_backward_hook(hook)",
     "for module in net.modules():\n        module.register_forward_pre_hook(hook)\n    model = FSDP(net)",
+    "_apply_optimizer_in_backward(SGD, nn.Linear(2, 2).parameters(), {})\n    model = FSDP(net)",
     "model = FSDP(net)\n    out = model(other)\n    out.register_hook(hook)",
 ]
 
@@ -40,6 +44,11 @@ FOUND = [
     (Level.MANUAL, "model = FSDP(net)\n    " + LOOP.format("model", "register_hook")),
     (Level.MANUAL, "model = FSDP(net)\n    " + LOOP.format("model", "register_post_accumulate_grad_hook")),
     (Level.MANUAL, "model = FSDP(net)\n    model.out.weight.register_hook(hook)"),
+    (Level.MANUAL, "model = FSDP(net)\n    _apply_optimizer_in_backward(SGD, model.parameters(), {'lr': 0.1})"),
+    (
+        Level.MANUAL,
+        "model = FSDP(net)\n    params = list(model.parameters())\n    _apply_optimizer_in_backward(SGD, params, {})",
+    ),
 ]
 
 

@@ -701,3 +701,49 @@ class Worker:
 
 def test_an_object_may_keep_its_model_by_the_name_that_a_wrapper_has_for_it() -> None:
     assert "clip_grad_norm_(self.module.parameters(), 1.0)" in rewrite(WORKER).text
+
+
+DECORATED = """
+
+def sharded(**options):
+    def decorator(build):
+        def inner(*args):
+            return FSDP(build(*args), **options)
+        return inner
+    return decorator
+
+
+def logged(build):
+    def inner(*args):
+        made = build(*args)
+        print(made)
+        return made
+    return inner
+
+
+@{above}
+def make(net):
+    return {made}
+
+
+@logged
+def other():
+    return shard(torch.nn.Linear(2, 2))
+
+
+def main(net):
+    model = make(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "made", "is_model"),
+    [("sharded(use_orig_params=True)", "net", True), ("logged", "shard(net)", True), ("logged", "net", False)],
+)
+def test_a_decorator_gives_what_it_makes_of_a_result(above: str, made: str, is_model: bool) -> None:
+    """One that hands on what it gets gives each function its own, and not that of the others."""
+    text = HEAD + DECORATED.format(above=above, made=made)
+    result = rewrite(text + USE.format("model"))
+    assert flat(result.text).endswith(USED.format("model")) is is_model
+    assert "FM454" not in {finding.rule for finding in result.findings}

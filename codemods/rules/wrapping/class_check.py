@@ -58,6 +58,7 @@ from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
 from codemods.reading.negation import conjuncts
 from codemods.reading.shapes import class_test
+from codemods.reading.shardings import shards_itself
 from codemods.reading.wrapper_steps import Step, is_only_unwrapped, loop_inward, recursion_under
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -287,9 +288,10 @@ def _is_layer_test(node: cst.BaseExpression, module: cst.BaseExpression, ctx: Co
 
 
 def _counterpart(node: Reference, ctx: PlannedContext) -> str | None:
-    """FSDP2's class for one of FSDP1's; `MixedPrecision` keeps its own where the support module needs it."""
+    """FSDP2's class for one of FSDP1's; `MixedPrecision` keeps its own where run time reads it as FSDP1 had it."""
     name = ctx.fsdp1(node)
-    if name == "MixedPrecision" and not ctx.plan.reads_precision:
+    is_read = ctx.plan.reads_precision or (not ctx.plan.wraps and shards_itself(ctx))
+    if name == "MixedPrecision" and not is_read:
         return "MixedPrecisionPolicy"
     return "FSDPModule" if name == WRAPPER else None
 

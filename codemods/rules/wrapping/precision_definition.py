@@ -56,7 +56,7 @@ from codemods.reading.call_layout import (
 )
 from codemods.reading.enclosing import call_given
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
-from codemods.reading.shardings import fully_shard_calls
+from codemods.reading.shardings import shards_itself
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM103"
@@ -89,9 +89,8 @@ def _changes(call: cst.Call, ctx: PlannedContext) -> bool:
     if ctx.plan.reads_precision and call not in ctx.plan.changed:
         # Which call it reaches is not seen: it keeps the form that run time reads.
         return False
-    if not ctx.plan.wraps and any(True for file in ctx.files("fully_shard") for _ in fully_shard_calls(file)):
-        # The program is FSDP2 already, and reads it as it is.
-        return False
+    if not ctx.plan.wraps and shards_itself(ctx):
+        return False  # the program reads it as it is
     return call in ctx.plan.changed or not _is_for_library(call, ctx)
 
 
