@@ -54,6 +54,10 @@ WITHOUT_UNITS = [
         "{param for module in (args.ignored if args.ignore else None) or () for param in module.parameters()}",
     ),
     (
+        "ignored_modules=[model.head] if args.ignore else []",
+        "{param for module in ([model.head] if args.ignore else []) for param in module.parameters()}",
+    ),
+    (
         "ignored_modules=args.ignored",
         "{param for module in args.ignored for param in module.parameters()}",
     ),

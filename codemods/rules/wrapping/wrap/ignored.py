@@ -102,11 +102,11 @@ def _of_entry(value: Entry) -> str:
 
 
 def _or_none_of(value: cst.BaseExpression, draft: Draft, text: str = "") -> str:
-    """The text of a value, which may be None."""
-    text = text or draft.file.quote(value)
-    if not any(origin.is_none for origin in draft.file.origins(value)):
-        return text
-    return f"({text}) or ()" if isinstance(value, (cst.IfExp, cst.Lambda)) else f"{text} or ()"
+    """The text of a value, which may be None: one that a comprehension goes over."""
+    if not text:
+        quoted = draft.file.quote(value)
+        text = f"({quoted})" if isinstance(value, (cst.IfExp, cst.Lambda)) and not value.lpar else quoted
+    return f"{text} or ()" if any(origin.is_none for origin in draft.file.origins(value)) else text
 
 
 def _single(value: cst.BaseExpression) -> cst.BaseExpression | None:
