@@ -1100,7 +1100,8 @@ def build(keep):
     net = Net()
     return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{nn.Linear}}), ignored_modules={ignored})
 """
-    result = rewrite_files({"train.py": HEAD + build, "net.py": MODEL.format(tie="self.head.weight = self.embed.weight")})
+    net = MODEL.format(tie="self.head.weight = self.embed.weight")
+    result = rewrite_files({"train.py": HEAD + build, "net.py": net})
     assert ("FM409" in {finding.rule for finding in result.findings}) == found
 
 
