@@ -62,6 +62,18 @@ def model_around(part: cst.BaseExpression, ctx: Context) -> cst.BaseExpression |
     return None
 
 
+def is_named_in(part: cst.BaseExpression, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a part is one of this model by its text: of a model that comes from where nobody sees it, too."""
+    if words(last_name(unwrapped(part))) & NO_MODELS or may_be_plain(ctx, part):
+        return False
+    whole, around = ctx.code(unwrapped(model)), part
+    while isinstance(around, (cst.Attribute, cst.Subscript)):
+        around = around.value
+        if ctx.code(unwrapped(around)) == whole:
+            return True
+    return False
+
+
 @once
 def wrapped_around(
     module: cst.BaseExpression, ctx: Context, depth: int = _DEPTH
