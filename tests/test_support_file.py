@@ -284,7 +284,9 @@ def test_script_of_the_tests_of_a_package_in_src_imports_from_beside_it(tmp_path
         "setup.py": "",
         "src/pkg/__init__.py": "x = ()\n",
         "tests/__init__.py": "",
-        "tests/training/adapters.py": "from pkg import x\n" + WRAP + "\n\nif __name__ == '__main__':\n    wrap(x, *x)\n",
+        "tests/training/adapters.py": "from pkg import x\n"
+        + WRAP
+        + "\n\nif __name__ == '__main__':\n    wrap(x, *x)\n",
     }
     tree(tmp_path, files)
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
