@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.just_made import is_just_made
+from codemods.reading.just_made import is_given_plain, is_just_made
 from codemods.reading.once import once
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound
@@ -83,7 +83,7 @@ def wrapped_around(
     A part goes by other names too: `head = model.head`, `for block in model.blocks`, `build(model.head)`.
     """
     if ModelKind.FSDP in ctx.kinds(module):
-        return None if is_just_made(ctx, module) else (ctx, module)
+        return None if is_just_made(ctx, module) or is_given_plain(ctx, module) else (ctx, module)
     if words(last_name(module)) & NO_MODELS:
         return None
     found = _wrapped_owner(module, ctx, depth)
@@ -95,7 +95,7 @@ def _wrapped_owner(module: cst.BaseExpression, ctx: Context, depth: int) -> tupl
     while (outer := _owner(around)) is not None:
         around = outer
         if ModelKind.FSDP in ctx.kinds(around):
-            return None if is_just_made(ctx, around) else (ctx, around)
+            return None if is_just_made(ctx, around) or is_given_plain(ctx, around) else (ctx, around)
     for where, other in _other_names(around, module, ctx) if depth else ():
         found = wrapped_around(other, where, depth - 1) if other is not module else None
         if found is not None:
