@@ -26,6 +26,7 @@ PREFILTER = {
     "fsdp_migrate/pyanalysis/syntax/expressions.py": "reads Python's own tokens",
     "fsdp_migrate/pyanalysis/syntax/statements.py": "reads Python's own tokens",
     "fsdp_migrate/pyanalysis/syntax/strings.py": "reads Python's own tokens",
+    "codemods/hazards/class_names.py": "which files are looked at; what is found there is resolved",
     "codemods/rules/wrapping/class_by_name.py": "which files are looked at; what is found there is resolved",
 }
 ABOUT_TEXT = {
@@ -35,8 +36,6 @@ ABOUT_TEXT = {
 STILL = frozenset(
     {
         "codemods/fsdp2_lint/optimizer_first.py",
-        "codemods/fsdp2_lint/unset_device.py",
-        "codemods/hazards/class_names.py",
         "codemods/hazards/parameter_ids.py",
         "codemods/reading/current_device.py",
         "codemods/reading/dcp_format.py",

@@ -39,7 +39,6 @@ Nothing is changed. A program that calls `set_device` anywhere is left alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -48,6 +47,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.current_device import device_calls, is_set_elsewhere
 from codemods.reading.places import base
 from codemods.reading.shardings import WORDS, fully_shard_calls
+from codemods.reading.words import last_name
 from codemods.reading.wrapped import calls_above
 
 CODE = "FM507"
@@ -55,8 +55,7 @@ CODE = "FM507"
 _MESSAGE = "the model is moved to a GPU of its own and then sharded, but the current device is never set"
 _HINT = "call torch.cuda.set_device(local_rank) before CUDA is used"
 
-_RANK = re.compile(r"(?:\w+\.)*(?:local_|global_)?rank", re.IGNORECASE)
-_NAMED = re.compile(r"f[\"']cuda:\{[^}]*\}[\"']")
+_RANKS = frozenset({"rank", "local_rank", "global_rank"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -72,10 +71,24 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _moves_by_rank(ctx: Context, call: cst.Call, place: str) -> bool:
     if not isinstance(call.func, cst.Attribute) or not call.args or base(call.func.value) != place:
         return False
-    device = ctx.code(call.args[0].value)
+    device = call.args[0].value
     if call.func.attr.value == "cuda":
-        return _RANK.fullmatch(device) is not None
-    return call.func.attr.value == "to" and any(kind.fullmatch(device) for kind in (_NAMED, _RANK))
+        return _is_rank(device)
+    return call.func.attr.value == "to" and (_is_rank(device) or _is_named(device))
+
+
+def _is_rank(device: cst.BaseExpression) -> bool:
+    """`rank` and `self.local_rank`."""
+    return isinstance(device, (cst.Name, cst.Attribute)) and last_name(device).lower() in _RANKS
+
+
+def _is_named(device: cst.BaseExpression) -> bool:
+    """`f"cuda:{rank}"`."""
+    if not isinstance(device, cst.FormattedString) or len(device.parts) != 2:
+        return False
+    said, number = device.parts
+    is_cuda = isinstance(said, cst.FormattedStringText) and said.value == "cuda:"
+    return is_cuda and isinstance(number, cst.FormattedStringExpression)
 
 
 CHECK = Check(CODE, "device-not-set", __doc__, words=WORDS, find=find)

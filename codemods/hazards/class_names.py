@@ -42,7 +42,6 @@ and `isinstance(m, FSDPModule)` for those that are sharded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -59,7 +58,6 @@ from codemods.tables.names import WRAPPER
 
 CODE = "FM411"
 
-_OWN = re.compile(r"""["']FSDP["']""")
 _WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
 _BUILTINS = frozenset({"bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple", "type"})
 _ORDERED = frozenset({"__mro__", "mro"})
@@ -69,7 +67,6 @@ _READ_HINT = "where isinstance(m, FSDPModule), the old class is type(m).__bases_
 _DEPTH = 2
 """How many calls a module is followed up."""
 _OTHER_WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel"})
-_WRAPPER = re.compile(r"""["']FullyShardedDataParallel["']""")
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -79,11 +76,11 @@ def find(ctx: Context) -> Iterator[Finding]:
     for node in ctx.nodes(cst.Comparison):
         parts = [node.left, *(target.comparator for target in node.comparisons)]
         asked = [module for part in parts if (module := _class_of(part)) is not None]
-        if not asked or any(_WRAPPER.search(ctx.code(part)) or ctx.fsdp1(part) == WRAPPER for part in parts):
+        if not asked or any(_says(WRAPPER, part, ctx) or ctx.fsdp1(part) == WRAPPER for part in parts):
             continue  # the wrapper's own name, and the wrapper, have rules that rewrite it
         if any(_is_builtin(part, ctx) for part in parts) or _names_another_wrapper(node):
             continue  # no module is of that class, sharded or not
-        named = any(_OWN.search(ctx.code(part)) for part in parts)
+        named = any(_says("FSDP", part, ctx) for part in parts)
         if named or any(_is_in_model(ctx, module) for module in asked):
             message = "a module is told by its class's name or identity, and a sharded module has a class of its own"
             hint = "use isinstance with the class, or with FSDPModule for what is sharded"
@@ -91,6 +88,11 @@ def find(ctx: Context) -> Iterator[Finding]:
     yield from _looked_up(ctx)
     yield from _classes_read(ctx)
     yield from _names_used(ctx)
+
+
+def _says(name: str, part: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a string in an expression is this name."""
+    return any(isinstance(node, cst.SimpleString) and node.evaluated_value == name for node in ctx.inside(part))
 
 
 def _looked_up(ctx: Context) -> Iterator[Finding]:

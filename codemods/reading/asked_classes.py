@@ -249,7 +249,7 @@ def statements_of(block: cst.CSTNode) -> Sequence[cst.CSTNode]:
     return block.body
 
 
-def without_test(ctx: Context, test: cst.BaseExpression) -> Edit | None:
+def without_test(ctx: Context, test: cst.CSTNode) -> Edit | None:
     """Takes `isinstance(m, FSDP)` out of what is asked by `or`; None where it stands alone, or with comments."""
     holder = ctx.parent(test)
     if not isinstance(holder, cst.BooleanOperation) or not isinstance(holder.operator, cst.Or):
@@ -261,7 +261,7 @@ def without_test(ctx: Context, test: cst.BaseExpression) -> Edit | None:
     return None if comments_in(ctx.text[start:end]) else Edit(start, end, "")
 
 
-def is_only_true_or_false(ctx: Context, either: cst.BaseExpression) -> bool:
+def is_only_true_or_false(ctx: Context, either: cst.CSTNode) -> bool:
     """Whether nothing but the truth of an expression counts."""
     holder = ctx.parent(either)
     while isinstance(holder, (cst.BooleanOperation, cst.UnaryOperation)):

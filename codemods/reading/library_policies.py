@@ -1,7 +1,7 @@
 """Policies that a library asks as well, in the way of FSDP1: `policy(module=…, recurse=…, nonwrapped_numel=…)`.
 
-Activation checkpointing is given one, and so are what accelerate and Lightning wrap by; accelerate also reads what is set
-on its plugin: `accelerator.state.fsdp_plugin.auto_wrap_policy = policy`.
+Activation checkpointing is given one, and so are what accelerate and Lightning wrap by; accelerate also reads what is
+set on its plugin: `accelerator.state.fsdp_plugin.auto_wrap_policy = policy`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.defaults import parameter_named
 from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.just_made import is_given_plain, is_just_made
+from codemods.reading.just_made import is_just_made
 from codemods.reading.once import once
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound
@@ -83,11 +84,32 @@ def wrapped_around(
     A part goes by other names too: `head = model.head`, `for block in model.blocks`, `build(model.head)`.
     """
     if ModelKind.FSDP in ctx.kinds(module):
-        return None if is_just_made(ctx, module) or is_given_plain(ctx, module) else (ctx, module)
+        return None if is_just_made(ctx, module) else (ctx, module)
     if words(last_name(module)) & NO_MODELS:
         return None
     found = _wrapped_owner(module, ctx, depth)
     return None if found is None or may_be_plain(ctx, module) else found
+
+
+def is_given_plain(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether a parameter is given, by each call that is seen, what is plain there still: `cast(self.model)`.
+
+    That tells of what the function does itself, and of nothing that it keeps, or that runs later.
+    """
+    function = ctx.scope(model)
+    if not isinstance(model, cst.Name) or not isinstance(function, cst.FunctionDef):
+        return False
+    param = parameter_named(model, function)
+    if param is None or model not in ctx.uses(param) or ModelKind.FSDP not in ctx.kinds(model):
+        return False
+    if any(isinstance(each, cst.Yield) or _binds(each, model.value) for each in ctx.inside(function)):
+        return False
+    given = [(where, value) for where, _, value in ctx.passed_to(model, model.value)]
+    return bool(given) and all(wrapped_around(value, where) is None for where, value in given)
+
+
+def _binds(node: cst.CSTNode, name: str) -> bool:
+    return isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Name) and node.target.value == name
 
 
 def _wrapped_owner(module: cst.BaseExpression, ctx: Context, depth: int) -> tuple[Context, cst.BaseExpression] | None:
@@ -95,7 +117,7 @@ def _wrapped_owner(module: cst.BaseExpression, ctx: Context, depth: int) -> tupl
     while (outer := _owner(around)) is not None:
         around = outer
         if ModelKind.FSDP in ctx.kinds(around):
-            return None if is_just_made(ctx, around) or is_given_plain(ctx, around) else (ctx, around)
+            return None if is_just_made(ctx, around) else (ctx, around)
     for where, other in _other_names(around, module, ctx) if depth else ():
         found = wrapped_around(other, where, depth - 1) if other is not module else None
         if found is not None:

@@ -473,6 +473,14 @@ WRONG = [
     ),
     (
         """
+        def main(model, rank):
+            model.to(fr'cuda:{rank["local"]}')
+            fully_shard(model)
+        """,
+        ("FM507", 7),
+    ),
+    (
+        """
         def main(model, local_rank):
             model.to(local_rank)
             fully_shard(model)

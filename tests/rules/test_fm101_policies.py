@@ -1514,7 +1514,8 @@ def test_policy_that_a_library_asks_as_well_stays_one(use: str) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        "own = Settings()\n    own.auto_wrap_policy = get_policy()\n    return FSDP(net, auto_wrap_policy=own.auto_wrap_policy)",
+        "own = Settings()\n    "
+        "own.auto_wrap_policy = get_policy()\n    FSDP(net, auto_wrap_policy=own.auto_wrap_policy)",
         "return Settings(auto_wrap_policy=get_policy())",
     ],
 )

@@ -195,11 +195,16 @@ WRAP = "\n    def wrap(self):\n        self.model = shard_model(self.model, 0)\n
         ("    for module in", "    model = FSDP(model)\n    for module in", True),
         (
             "        self.model = shard(self.model)\n",
+            "        self.model = shard(self.model)\n        cast(self.model.head, 1)\n",
+            True,
+        ),
+        (
+            "        self.model = shard(self.model)\n",
             "        self.model = shard(self.model)\n        cast(self.model, 1)\n",
             True,
         ),
     ],
-    ids=["above", "wrapped in one", "wrapped by a method", "wrapped inside", "called below too"],
+    ids=["above", "wrapped in one", "wrapped by a method", "wrapped inside", "for a part below", "called below too"],
 )
 def test_cast_by_a_function_that_is_called_above_the_wrap_alone(old: str, new: str, is_sharded: bool) -> None:
     text = ABOVE + (WRAP if "self.wrap()" in new else "")

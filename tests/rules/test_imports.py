@@ -931,12 +931,15 @@ def test_no_gap_is_left_behind_what_goes(head: str) -> None:
     assert f"    if path:{head}\n        for module in net.modules():\n" in text
 
 
+IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+
+
 @pytest.mark.parametrize(
     ("test", "is_gone"), [("NEW > 0", True), ("torch.cuda.is_available()", False)], ids=["asks nothing", "asks"]
 )
 def test_choice_between_imports_goes_with_both(test: str, is_gone: bool) -> None:
     old = "from torch.distributed.fsdp import CPUOffload"
-    head = f"import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nNEW = 1\nif {test}:\n    {old}\n\nelse:\n    {old} as Other\n"
+    head = f"import torch\n{IMPORT}\nNEW = 1\nif {test}:\n    {old}\n\nelse:\n    {old} as Other\n"
     result = rewrite(f"{head}\n\ndef wrap(net):\n    return FSDP(net)\n")
     assert ("pass" not in result.text) is is_gone
 
@@ -944,6 +947,6 @@ def test_choice_between_imports_goes_with_both(test: str, is_gone: bool) -> None
 def test_choice_between_imports_that_is_all_of_a_branch_leaves_a_pass() -> None:
     old = "from torch.distributed.fsdp import CPUOffload"
     inner = f"    if NEW > 1:\n        {old}\n    else:\n        {old} as Other\n"
-    head = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nNEW = 1\nif NEW > 0:\n{inner}else:\n    raise ImportError\n"
+    head = f"{IMPORT}\nNEW = 1\nif NEW > 0:\n{inner}else:\n    raise ImportError\n"
     result = rewrite(f"{head}\n\ndef wrap(net):\n    return FSDP(net)\n")
     assert "if NEW > 0:\n    pass\nelse:\n    raise ImportError\n" in result.text

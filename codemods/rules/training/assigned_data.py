@@ -51,6 +51,8 @@ from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, left, r
 from codemods.plan import PlannedContext
 from codemods.reading.dimensions import is_for_scalars
 from codemods.reading.model_parameters import readings
+from codemods.reading.model_parts import is_given_plain
+from codemods.reading.shapes import parameters
 
 CODE = "FM213"
 
@@ -76,6 +78,8 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
         return None
     if not ctx.plan.wraps or is_for_scalars(statement, ctx) or not _is_of_model(target.value, statement, ctx):
         return None
+    if _is_above_the_wrap(statement, ctx):
+        return None
     param = ctx.code(target.value)
     for made in _values(value, ctx):
         if _is_moved(made, param, ctx):
@@ -91,6 +95,16 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     message = f"`{param}.data` is written in place: FSDP2 does not see a tensor that is put in its stead"
     change = Edit(*ctx.span(statement), f"{ctx.quote(target.value)}.data.copy_({written})")
     return rewritten(CODE, ctx, statement, [change], message)
+
+
+def _is_above_the_wrap(statement: cst.Assign, ctx: Context) -> bool:
+    """Whether the loops around go over what the function is given, by each of its calls, before that is wrapped."""
+    over = [outer.iter for outer in ctx.ancestors(statement) if isinstance(outer, cst.For)]
+    named = [each for head in over for each in ctx.inside(head) if isinstance(each, cst.Name)]
+    function = ctx.scope(statement)
+    taken = {each.name.value for each in parameters(function)} if isinstance(function, cst.FunctionDef) else set()
+    given = [each for each in named if each.value in taken]
+    return bool(given) and all(is_given_plain(ctx, each) for each in given)
 
 
 def _stopped(statement: cst.Assign, param: cst.BaseExpression, ctx: Context, message: str, hint: str) -> Fix:

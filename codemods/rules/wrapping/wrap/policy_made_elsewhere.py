@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from codemods.api import Context, NotStatic, Origin
+from codemods.api import NotStatic, Origin
 from codemods.reading.choices import Option, written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import bound_once
-from codemods.reading.optional_results import only_result
 from codemods.reading.library_policies import is_asked_by_others
+from codemods.reading.optional_results import only_result
 from codemods.reading.policies import class_elements, isinstance_argument, joined_classes, policy_call, policy_classes
 from codemods.reading.predicates import class_policies, predicates
 
