@@ -137,7 +137,7 @@ def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
 
 def _may_be_unit(part: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it is a part of an FSDP model that a policy can have made a unit, which gathered in its own `forward`."""
-    if not isinstance(part, (cst.Attribute, cst.Name, cst.Subscript)):
+    if not isinstance(part, (cst.Attribute, cst.Name, cst.Subscript)) or is_self(part, ctx):
         return False
     drafts = [ctx.plan.wraps[call].draft for _, call in ctx.wrapping.calls(ctx.path) if call in ctx.plan.wraps]
     has_units = any(draft is None or draft.selector is not None for draft in drafts)
