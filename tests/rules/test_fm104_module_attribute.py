@@ -779,6 +779,7 @@ class Net(nn.Module):
         self.blocks = nn.ModuleList([Block(), Deep()])
 
     def forward(self, x):
+        x = self.embed.forward(x)
         for block in self.blocks:
             x = block.forward(x)
         return self.blocks[0].forward(x)
@@ -794,6 +795,7 @@ def test_forward_of_a_part_that_can_be_a_unit() -> None:
     """FSDP1's wrapper of a unit gathers in its own `forward`; FSDP2's hooks hang on the call of the unit."""
     text = rewrite(PARTS.replace("{policy}", ", auto_wrap_policy=ModuleWrapPolicy({Block, nn.Embedding})")).text
     assert "return head.forward(model.embed(data))" in text
+    assert "x = self.embed(x)" in text
     assert "x = block(x)" in text
     assert "return self.blocks[0](x)" in text
     assert "return self.up.forward(x)" in text

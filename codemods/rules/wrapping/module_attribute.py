@@ -59,6 +59,7 @@ from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion, removal
+from codemods.reading.manual import argument_name
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.negation import none_test
 from codemods.reading.one_local import local_of
@@ -136,7 +137,7 @@ def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
 
 def _may_be_unit(part: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it is a part of an FSDP model that a policy can have made a unit, which gathered in its own `forward`."""
-    if not isinstance(part, (cst.Attribute, cst.Name, cst.Subscript)):
+    if not isinstance(part, (cst.Attribute, cst.Name, cst.Subscript)) or is_self(part, ctx):
         return False
     drafts = [ctx.plan.wraps[call].draft for _, call in ctx.wrapping.calls(ctx.path) if call in ctx.plan.wraps]
     has_units = any(draft is None or draft.selector is not None for draft in drafts)
@@ -146,11 +147,24 @@ def _may_be_unit(part: cst.BaseExpression, ctx: PlannedContext) -> bool:
 def _is_of_sharded_class(part: cst.BaseExpression, ctx: Context) -> bool:
     """`self.blocks[0]` in a method of a model, where the blocks are of a class that a wrap shards as well."""
     owner = enclosing(ctx, part, cst.ClassDef)
-    sharded = {each for where, call in ctx.wrapping.calls(ctx.path) for _, each in sharded_classes(where, call)}
+    wraps = ctx.wrapping.calls(ctx.path)
+    sharded = {each for where, call in wraps for _, each in sharded_classes(where, call)}
     if owner not in sharded:
         return False
+    named = {name for where, call in wraps for name in _named_by_policy(where, call)}
     made = [(origin.file, origin.node) for origin in ctx.origins(part) if isinstance(origin.node, cst.Call)]
+    if any(where.dotted(call.func) in named for where, call in made):
+        return True
     return any(kind.node in sharded for where, call in made for kind in where.origins(call.func))
+
+
+def _named_by_policy(ctx: Context, call: cst.Call) -> set[str]:
+    """The names in a policy, among them a library's classes: `torch.nn.Embedding`."""
+    given = [a.value for a in call.args if argument_name(a) == "auto_wrap_policy"]
+    policies = [(o.file, o.node) for value in given for o in ctx.origins(value) if o.node is not None]
+    inner = [(where, node) for where, policy in policies for node in where.inside(policy)]
+    names = (where.dotted(node) for where, node in inner if isinstance(node, (cst.Attribute, cst.Name)))
+    return {name for name in names if name is not None}
 
 
 def _may_be_another_wrappers(held: frozenset[ModelKind], node: cst.Attribute, ctx: Context) -> bool:
