@@ -14,7 +14,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.places import bound
 from codemods.reading.program import sets_attribute
-from codemods.reading.shapes import parameter_names
+from codemods.reading.shapes import is_attribute, parameter_names
 from codemods.reading.words import is_name, last_name, words
 
 # Methods of a model that do not run it.
@@ -45,7 +45,7 @@ _DEPTH = 3
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
 _RESHARD = re.compile(r"\breshard(?!_after_\w+)\w*$")
-_NO_GRAD = re.compile(r"no_grad|inference_mode")
+_NO_GRAD = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False\)")
 
 
 def clips_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -181,7 +181,7 @@ def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:
 
 
 def _is_evaluation(call: cst.Call, ctx: Context) -> bool:
-    return model_of_forward(call, ctx) is not None and is_without_grad(ctx.ancestors(call), ctx)
+    return model_of_forward(call, ctx) is not None and _is_without_backward(call, ctx)
 
 
 def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -365,23 +365,24 @@ def _behind(
 
 
 def _ran_without_grad(calls: list[cst.Call], model: str, ctx: Context) -> bool:
-    """Whether the last of some calls that can run the model runs it under `no_grad`."""
+    """Whether the last of some calls that can run the model runs it without gradients."""
     owner = model.rpartition(".")[0]
     for call in reversed(calls):
         state = _leaves_whole(call, model, ctx)
         if state is not None:
             return state
         is_given = any(ctx.code(argument.value) == model for argument in call.args)
-        is_method = owner and ctx.code(call.func).startswith(f"{owner}.") and not _is_of_model(call, model, ctx)
-        if is_given or is_method or runs(call, model, ctx):
+        is_method = isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == owner
+        is_another = ModelKind.FSDP in ctx.kinds(call.func) or _is_of_model(call, model, ctx)
+        if is_given or (is_method and not is_another) or runs(call, model, ctx):
             return False
     return False
 
 
 def _leaves_whole(call: cst.Call, model: str, ctx: Context, depth: int = _DEPTH) -> bool | None:
-    """Whether a call's last run of the model is one under `no_grad`; None where none is seen."""
+    """Whether a call's last run of the model is one without gradients; None where no run is seen."""
     if _is_of_model(call, model, ctx):
-        return is_without_grad(ctx.ancestors(call), ctx) if runs(call, model, ctx) else None
+        return _is_without_backward(call, ctx) if runs(call, model, ctx) else None
     for where, function in ctx.runs(call) if depth else ():
         name = _name_within(model, call, function, ctx)
         calls = sorted(where.calls(function), key=lambda each: -where.span(each)[1]) if name else ()
@@ -409,7 +410,8 @@ def _name_within(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Con
             if argument.keyword is not None:
                 return argument.keyword.value
             return params[index] if index < len(params) else ""
-    return ""
+    is_read = model.isidentifier() and any(is_name(node, model) for node in ctx.inside(function.body))
+    return model if is_read and model not in {*params, *(ctx.code(n.target) for n in _targets(function, ctx))} else ""
 
 
 def _last(calls: list[cst.Call], is_one: Callable[..., bool], *given: object) -> int:
@@ -442,7 +444,12 @@ def _evaluates(call: cst.Call, model: str, ctx: Context) -> bool:
     """A run of the model; `model(x)` itself only where it is seen that no backward follows."""
     if ctx.code(call.func) != model:
         return runs(call, model, ctx)
-    return is_without_grad(ctx.ancestors(call), ctx)
+    return _is_without_backward(call, ctx)
+
+
+def _is_without_backward(call: cst.Call, ctx: Context) -> bool:
+    """Whether no backward can follow a run: under `no_grad`, or `model(x).detach()`."""
+    return is_attribute(ctx.parent(call), "detach") or is_without_grad(ctx.ancestors(call), ctx)
 
 
 def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
