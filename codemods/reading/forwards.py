@@ -384,7 +384,9 @@ def _leaves_whole(call: cst.Call, model: str, ctx: Context, depth: int = _DEPTH)
     if _is_of_model(call, model, ctx):
         return _is_without_backward(call, ctx) if runs(call, model, ctx) else None
     for where, function in ctx.runs(call) if depth else ():
-        name = _name_within(model, call, function, ctx)
+        name = _name_given(model, call, function, ctx)
+        if not name and where is ctx and _reads(function, model, ctx):
+            name = model
         calls = sorted(where.calls(function), key=lambda each: -where.span(each)[1]) if name else ()
         for inner in calls:
             state = _leaves_whole(inner, name, where, depth - 1)
@@ -399,19 +401,29 @@ def _is_of_model(call: cst.Call, model: str, ctx: Context) -> bool:
     return function == model or function.startswith(f"{model}.")
 
 
-def _name_within(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Context) -> str:
+def _name_given(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Context) -> str:
     """What the function calls the model that it is given, or that its object has: `self.model`; "" where neither is."""
     owner, _, rest = model.rpartition(".")
-    params = parameter_names(function)
     if owner and isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == owner:
         return f"self.{rest}"
+    params = parameter_names(function)
     for index, argument in enumerate(call.args):
         if ctx.code(argument.value) == model:
             if argument.keyword is not None:
                 return argument.keyword.value
             return params[index] if index < len(params) else ""
-    is_read = model.isidentifier() and any(is_name(node, model) for node in ctx.inside(function.body))
-    return model if is_read and model not in {*params, *(ctx.code(n.target) for n in _targets(function, ctx))} else ""
+    return ""
+
+
+def _reads(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
+    """Whether a function reads a variable of the function around, or of the file."""
+    if not model.isidentifier() or model in {*parameter_names(function), *map(ctx.code, _bound_in(function, ctx))}:
+        return False
+    return any(is_name(node, model) for node in ctx.inside(function.body))
+
+
+def _bound_in(function: cst.FunctionDef, ctx: Context) -> Iterator[cst.BaseExpression]:
+    return (each.target for each in _targets(function, ctx))
 
 
 def _last(calls: list[cst.Call], is_one: Callable[..., bool], *given: object) -> int:
@@ -490,7 +502,7 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
 def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
     """Whether a function calls a model of the file, or of the function around, and does not go backward itself."""
     calls = [node for node in ctx.inside(function.body) if isinstance(node, cst.Call)]
-    bound_there = {*parameter_names(function), *(ctx.code(n.target) for n in _targets(function, ctx))}
+    bound_there = {*parameter_names(function), *map(ctx.code, _bound_in(function, ctx))}
     if model in bound_there or any(_is_backward(call, ctx) for call in calls):
         return False
     return any(isinstance(call.func, cst.Name) and call.func.value == model for call in calls)

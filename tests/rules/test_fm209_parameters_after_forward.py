@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, rewrite
+from ..helpers import check_marked, check_noop, code, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -721,6 +721,17 @@ def test_a_function_that_runs_the_model_of_the_one_around() -> None:
     text = "    @torch.no_grad()\n    def run(x):\n        return model(x)\n\n    net(run(xs)).sum().backward()\n"
     made = "    torch.optim.SGD(model.parameters())\n"
     assert body(text + made) == text + RESHARD + made
+
+
+def test_functions_of_another_file_beside_an_evaluation() -> None:
+    other = (
+        "import torch\n\n\n@torch.no_grad()\ndef predict(net, x):\n    return net(x)\n\n\ndef log(x):\n    print(x)\n"
+    )
+    text = HEAD.replace("import torch\n", "import torch\nfrom other import log, predict\n")
+    text += "    log(predict(model, xs))\n    log(xs)\n    net(xs).sum().backward()\n"
+    text += "    torch.optim.SGD(model.parameters())\n"
+    result = rewrite_files({"train.py": text, "other.py": other})
+    assert f"{RESHARD}    torch.optim.SGD(model.parameters())\n" in result.after["train.py"]
 
 
 def test_a_group_that_is_added_behind_an_evaluation() -> None:
