@@ -42,7 +42,7 @@ lint: $(READY)
 	@$(BIN)/mypy
 
 # Those that start ranks one after the other, with the machine to themselves; the others on all cores.
-RANKS := tests/checkpoints tests/parity tests/support tests/upgrades tests/verify tests/test_fixtures.py tests/test_resume.py
+RANKS := tests/checkpoints tests/parity tests/support tests/upgrades tests/verify tests/test_resume.py
 
 test: lint
 	@$(BIN)/python -m pytest $(RANKS)

@@ -1,4 +1,4 @@
-"""Runs many distributed programs in one go: torch is imported once, each rank of each run is a fork of that process.
+"""Runs many distributed programs: torch is imported once a session, each rank of each run is a fork of that process.
 
 A run of a second through torchrun takes ten more, in which the agent and every rank import torch. What is tested with
 forks is what a program does; tests/verify/test_end_to_end.py and test_commands.py go through torchrun.
@@ -13,13 +13,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
+AT_ONCE = 4
+"""Ranks of runs that do not need each other, on two cores: some always wait for a connection or for each other."""
 
 
 @dataclass(frozen=True)
@@ -32,43 +36,58 @@ class Job:
     world: int
     log: str
     """The file that all ranks print to."""
-    limit_s: float = 60.0
+    limit_s: float = 180.0
+    """Against a hang: on idle cores most take a few seconds, with other work beside them ten times as long."""
 
 
 def run(jobs: Sequence[Job], at_once: int = 1, path: Sequence[Path] = (), env: Mapping[str, str] | None = None) -> None:
     """Run the jobs in order, as many as make `at_once` ranks at a time; `path` is where their modules are found."""
-    with TemporaryDirectory(prefix="forks-") as folder:
-        plan = Path(folder) / "jobs.json"
-        plan.write_text(json.dumps([asdict(job) for job in jobs]))
-        found = os.pathsep.join(map(str, (ROOT, *path)))
-        quiet = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0", "PYTHONPATH": found}
-        subprocess.run(
-            [sys.executable, "-m", "tests.forks", str(plan), str(at_once)],
-            cwd=ROOT,
-            env={**os.environ, **quiet, **(env or {})},
-            check=True,
-            timeout=60 + sum(job.limit_s for job in jobs),
-        )
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    found = [str(ROOT), *map(str, path)]
+    order = Order([asdict(job) for job in jobs], at_once, found, dict(env or {}))
+    server.stdin.write(json.dumps(asdict(order)) + "\n")
+    server.stdin.flush()
+    assert server.stdout.readline() == "done\n", "the process that forks the ranks has ended"
 
 
-def _run(jobs: list[Job], at_once: int) -> None:
-    waiting, running = list(jobs), list[_Running]()
-    while waiting or running:
-        running = [each for each in running if not each.is_over()]
-        busy = sum(each.job.world for each in running)
-        if waiting and (not running or busy + waiting[0].world <= at_once):
-            running.append(_Running(waiting.pop(0)))
-        else:
-            time.sleep(0.01)
+@cache
+def _server() -> subprocess.Popen[str]:
+    """It ends with this process, which closes its input."""
+    quiet = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.forks"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env={**os.environ, **quiet})
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of that process; `env` is for the ranks."""
+
+    jobs: Sequence[Mapping[str, Any]]
+    at_once: int
+    path: Sequence[str]
+    env: Mapping[str, str]
+
+    def go(self) -> None:
+        waiting, running = [Job(**job) for job in self.jobs], list[_Running]()
+        while waiting or running:
+            running = [each for each in running if not each.is_over()]
+            busy = sum(each.job.world for each in running)
+            if waiting and (not running or busy + waiting[0].world <= self.at_once):
+                running.append(_Running(waiting.pop(0), self))
+            else:
+                time.sleep(0.01)
 
 
 class _Running:
     """The forked ranks of one run; a run that takes too long is killed."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, order: Order) -> None:
         self.job = job
         port = _free_port()
-        self._children = [_fork_rank(job, rank, port) for rank in range(job.world)]
+        self._children = [_fork_rank(job, order, rank, port) for rank in range(job.world)]
         self._deadline = time.monotonic() + job.limit_s
 
     def is_over(self) -> bool:
@@ -93,7 +112,7 @@ def _free_port() -> int:
             return port
 
 
-def _fork_rank(job: Job, rank: int, port: int) -> int:
+def _fork_rank(job: Job, order: Order, rank: int, port: int) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -101,8 +120,12 @@ def _fork_rank(job: Job, rank: int, port: int) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir(job.cwd)
+    sys.path[1:1] = order.path[1:]
+    tempfile.tempdir = None
     world = str(job.world)
     os.environ.update(
+        order.env,
+        PYTHONPATH=os.pathsep.join(order.path),
         RANK=str(rank),
         LOCAL_RANK=str(rank),
         WORLD_SIZE=world,
@@ -144,4 +167,6 @@ if __name__ == "__main__":
 
     import fsdp_migrate.probe.session  # noqa: F401
 
-    _run([Job(**job) for job in json.loads(Path(sys.argv[1]).read_text())], int(sys.argv[2]))
+    for line in sys.stdin:
+        Order(**json.loads(line)).go()
+        print("done", flush=True)

@@ -278,6 +278,23 @@ def test_scripts_beside_an_installed_package_import_from_it(tmp_path: Path) -> N
         assert "from pkg.fsdp2_support import shard_model\n" in written[name]
 
 
+def test_script_of_the_tests_of_a_package_in_src_imports_from_beside_it(tmp_path: Path) -> None:
+    """`python tests/training/adapters.py` finds what lies beside it, and `src/` because the package is installed."""
+    files = {
+        "setup.py": "",
+        "src/pkg/__init__.py": "x = ()\n",
+        "tests/__init__.py": "",
+        "tests/training/adapters.py": "from pkg import x\n"
+        + WRAP
+        + "\n\nif __name__ == '__main__':\n    wrap(x, *x)\n",
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert "from fsdp2_support import shard_model\n" in written["tests/training/adapters.py"]
+    assert "tests/training/fsdp2_support.py" in written
+
+
 def test_scripts_that_import_no_package_import_from_beside_them(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": "",

@@ -65,6 +65,8 @@ _MESSAGE = "an optimizer of a model that is wrapped elsewhere: built above the w
 _HINT = "build it from the wrapped model, below the wrap"
 _DEPTH = 2
 """How many names are followed that stand for parameters."""
+_CALLS = 7
+"""How many calls lead from a script to the wrap, at most: those of torchacc's `accelerate(model)` are six."""
 
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
@@ -115,12 +117,18 @@ def _is_made_alone(where: Context, model: cst.BaseExpression, optimizer: cst.Cal
     return False
 
 
-def _is_behind(optimizer: cst.Call, ctx: Context, wrap: cst.Call, file: Context, depth: int = _DEPTH) -> bool:
+def _is_behind(optimizer: cst.Call, ctx: Context, wrap: cst.Call, file: Context) -> bool:
     """Whether the same function wraps above it, or calls above it what does."""
-    if file.path == ctx.path and file.scope(wrap) is ctx.scope(optimizer):
-        return ctx.span(wrap)[1] <= ctx.span(optimizer)[0]
-    callers = file.callers(wrap) if depth else ()
-    return any(_is_behind(optimizer, ctx, call, where, depth - 1) for where, call in callers)
+    waiting, seen = [(file, wrap)], set[cst.CSTNode]()
+    for _ in range(_CALLS):
+        for where, call in waiting:
+            if where.path == ctx.path and where.scope(call) is ctx.scope(optimizer):
+                if ctx.span(call)[1] <= ctx.span(optimizer)[0]:
+                    return True
+        inner = [(where, call) for where, call in waiting if where.scope(call) not in seen]
+        seen.update(where.scope(call) for where, call in inner)
+        waiting = [outer for where, call in inner for outer in where.callers(call)]
+    return False
 
 
 def _is_made_once(node: cst.CSTNode | None) -> bool:

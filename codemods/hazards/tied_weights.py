@@ -49,6 +49,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.plan import PlannedContext
 from codemods.reading.class_layout import sharded_classes
 from codemods.reading.manual import argument_name, is_constructor
+from codemods.reading.words import last_name
 
 CODE = "FM409"
 
@@ -56,11 +57,12 @@ _MESSAGE = "weights are tied, and the policy can put their owners into two units
 _HINT = "shard both owners with one call, fully_shard([embedding, head]), before the others"
 
 _PICKS = ("Embedding", "Linear", "size_based_auto_wrap_policy", "default_auto_wrap_policy", "always_wrap_policy")
+_IGNORED = ("ignored_modules", "ignored_states")
+_CASTS = ("typing.cast", "typing_extensions.cast")
 
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each constructor call."""
-    own = _ties_anything(ctx, ctx.top)
     for call in ctx.nodes(cst.Call):
         if not is_constructor(ctx, call) and not ctx.plan.is_drafted(call):
             continue
@@ -68,23 +70,44 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
         texts = [o.file.code(o.node) for value in given for o in ctx.origins(value) if o.node is not None]
         if not any(word in text for text in texts for word in _PICKS):
             continue
-        if own or any(_ties_anything(where, owner) for where, owner in sharded_classes(ctx, call)):
+        ignored = _ignored_names(ctx, call)
+        scopes = [(ctx, ctx.top), *sharded_classes(ctx, call)]
+        if any(_ties_anything(where, scope, ignored) for where, scope in scopes):
             yield finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)
 
 
-def _ties_anything(ctx: Context, scope: cst.CSTNode) -> bool:
+def _ignored_names(ctx: Context, call: cst.Call) -> frozenset[str]:
+    """The attributes whose modules the call ignores, `{net.embed}`: a weight that one of them has is in no unit."""
+    given = [a.value for a in call.args if argument_name(a) in _IGNORED]
+    made = [origin for value in given for origin in ctx.origins(value)]
+    names = [
+        {_attribute(origin.file, element.value) for element in origin.node.elements}
+        for origin in made
+        if isinstance(origin.node, (cst.List, cst.Set, cst.Tuple))
+    ]
+    return frozenset.intersection(*map(frozenset, names)) - {""} if names and len(names) == len(made) else frozenset()
+
+
+def _attribute(ctx: Context, value: cst.BaseExpression) -> str:
+    """The name of the attribute that a value is, `cast(nn.Module, net.embed)` too."""
+    if isinstance(value, cst.Call) and len(value.args) == 2 and ctx.dotted(value.func) in _CASTS:
+        value = value.args[1].value
+    return value.attr.value if isinstance(value, cst.Attribute) else ""
+
+
+def _ties_anything(ctx: Context, scope: cst.CSTNode, ignored: frozenset[str]) -> bool:
     """Whether a file, or a class of the model, ties weights: by `tie_weights`, or by `head.weight = embed.weight`."""
-    nodes: list[cst.CSTNode] = [node for node in ctx.nodes(cst.Assign) if _ties(node)]
+    nodes: list[cst.CSTNode] = [node for node in ctx.nodes(cst.Assign) if _ties(node, ignored)]
     nodes += [node for node in ctx.nodes(cst.Attribute) if node.attr.value == "tie_weights"]
     nodes += [node for node in ctx.nodes(cst.FunctionDef) if node.name.value == "tie_weights"]
     return any(outer is scope for node in nodes for outer in ctx.ancestors(node))
 
 
-def _ties(node: cst.Assign) -> bool:
-    """`head.weight = embed.weight`."""
-    target, value = node.targets[0].target, node.value
-    weights = [n for n in (target, value) if isinstance(n, cst.Attribute) and n.attr.value == "weight"]
-    return len(weights) == 2
+def _ties(node: cst.Assign, ignored: frozenset[str]) -> bool:
+    """`head.weight = embed.weight`, of which neither module is ignored."""
+    sides = (node.targets[0].target, node.value)
+    owners = [n.value for n in sides if isinstance(n, cst.Attribute) and n.attr.value == "weight"]
+    return len(owners) == 2 and not any(last_name(owner) in ignored for owner in owners)
 
 
 CHECK = Check(

@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, Origin
 from codemods.reading.enclosing import call_by, enclosing, is_self, upward
+from codemods.reading.layout import comments_in
 from codemods.reading.negation import conjuncts
 from codemods.reading.passed_on import Seen, all_of, parameters_given
 from codemods.reading.shapes import called_on, class_test
@@ -246,3 +247,23 @@ def blocks(ctx: Context, node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.C
 def statements_of(block: cst.CSTNode) -> Sequence[cst.CSTNode]:
     assert isinstance(block, BLOCKS)
     return block.body
+
+
+def without_test(ctx: Context, test: cst.BaseExpression) -> Edit | None:
+    """Takes `isinstance(m, FSDP)` out of what is asked by `or`; None where it stands alone, or with comments."""
+    holder = ctx.parent(test)
+    if not isinstance(holder, cst.BooleanOperation) or not isinstance(holder.operator, cst.Or):
+        return None
+    if holder.right is test:
+        start, end = ctx.span(holder.left)[1], ctx.span(test)[1]
+    else:
+        start, end = ctx.span(test)[0], ctx.span(holder.right)[0]
+    return None if comments_in(ctx.text[start:end]) else Edit(start, end, "")
+
+
+def is_only_true_or_false(ctx: Context, either: cst.BaseExpression) -> bool:
+    """Whether nothing but the truth of an expression counts."""
+    holder = ctx.parent(either)
+    while isinstance(holder, (cst.BooleanOperation, cst.UnaryOperation)):
+        either, holder = holder, ctx.parent(holder)
+    return isinstance(holder, (cst.If, cst.While, cst.IfExp, cst.Assert)) and holder.test is either

@@ -11,7 +11,7 @@ from codemods.reading.enclosing import bound_once, upward
 from codemods.reading.shapes import class_test, is_call_to
 from codemods.tables.names import PACKAGE, WRAPPER
 
-from .asked_classes import without_class
+from .asked_classes import is_only_true_or_false, without_class, without_test
 from .enclosing import enclosing, is_self
 from .layout import removal
 
@@ -78,7 +78,8 @@ def answered(node: Reference, ctx: Context) -> Edit | None:
     branch = ctx.parent(call)
     if isinstance(branch, cst.If) and branch.orelse is None and not isinstance(ctx.parent(branch), cst.If):
         return removal(ctx, branch)
-    return Edit(*ctx.bare_span(call), "False")
+    shorter = without_test(ctx, call) if is_only_true_or_false(ctx, call) else None
+    return shorter or Edit(*ctx.bare_span(call), "False")
 
 
 def choice_without(node: cst.BaseExpression, ctx: Context) -> Edit | None:

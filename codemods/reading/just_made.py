@@ -8,6 +8,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.defaults import parameter_named
 from codemods.reading.enclosing import upward
 from codemods.reading.places import place, same
 from codemods.reading.shapes import alone
@@ -32,6 +33,24 @@ def is_just_made(ctx: Context, model: cst.BaseExpression) -> bool:
                 if _touches(ctx, statement, name):
                     return False
     return False
+
+
+def is_given_plain(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether a parameter is given, by each call that is seen, what is plain there still: `cast(self.model)`."""
+    function = ctx.scope(model)
+    if not isinstance(model, cst.Name) or not isinstance(function, cst.FunctionDef):
+        return False
+    param = parameter_named(model, function)
+    if param is None or model not in ctx.uses(param) or any(_binds(each, model.value) for each in ctx.inside(function)):
+        return False
+    given = [(where, value) for where, _, value in ctx.passed_to(model, model.value)]
+    return bool(given) and all(
+        ModelKind.FSDP not in where.kinds(value) or is_just_made(where, value) for where, value in given
+    )
+
+
+def _binds(node: cst.CSTNode, name: str) -> bool:
+    return isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Name) and node.target.value == name
 
 
 def _bound_to(statement: cst.CSTNode, name: str) -> cst.BaseExpression | None:

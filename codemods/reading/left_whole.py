@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -17,6 +17,7 @@ from codemods.tables.names import SUMMON
 
 FREEZE = "requires_grad_"
 _ADD_GROUP = "add_param_group"
+_SAME = frozenset({"ndim", "nelement", "numel", "requires_grad", "shape", "size"})
 
 
 def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpression, cst.CSTNode] | None:
@@ -43,8 +44,32 @@ def _taken(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
         return None
     if frozen is None and not is_for_optimizers(call, ctx) and not _freezes(call, ctx):
         return None
+    if is_same_of_copies(call, ctx):
+        return None
     heads = (node for loop in _loops(call, ctx) for node in ctx.inside(loop.iter))
     return model if frozen is None or not any(called_on(node, *READERS) for node in heads) else None
+
+
+def is_same_of_copies(call: cst.Call, ctx: Context) -> bool:
+    """Whether no more is asked of the parameters than what their copies say as well.
+
+    `sum(p.numel() for p in model.parameters() if p.requires_grad)`. `next(model.parameters()).device`: copies lie where
+    the shards do, but for a model that is offloaded.
+    """
+    same = _SAME if ctx.mentions("CPUOffload") else {*_SAME, "device"}
+    loop = ctx.parent(call)
+    if isinstance(loop, cst.CompFor) and loop.iter is call and isinstance(loop.target, cst.Name):
+        around = ctx.parent(loop)
+        named = [node for node in ctx.inside(around or loop) if isinstance(node, cst.Name) and node is not loop.target]
+        return all(_is_asked_for(same, node, ctx) for node in named if node.value == loop.target.value)
+    taken = ctx.parent(loop) if isinstance(loop, cst.Arg) else None
+    is_next = isinstance(taken, cst.Call) and isinstance(taken.func, cst.Name) and taken.func.value == "next"
+    return is_next and isinstance(taken, cst.Call) and _is_asked_for(same, taken, ctx)
+
+
+def _is_asked_for(names: Collection[str], value: cst.CSTNode, ctx: Context) -> bool:
+    holder = ctx.parent(value)
+    return isinstance(holder, cst.Attribute) and holder.value is value and holder.attr.value in names
 
 
 def _place(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> cst.CSTNode:

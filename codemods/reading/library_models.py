@@ -10,7 +10,7 @@ from codemods.api import Context
 from codemods.reading.scripts import is_test
 from codemods.reading.shapes import front, parameters
 
-_OWN = frozenset({*sys.stdlib_module_names, "torch"})
+NO_WRAPPERS = frozenset({*sys.stdlib_module_names, "torch"})
 """What shards no model by itself."""
 
 
@@ -25,4 +25,4 @@ def library_around(model: cst.BaseExpression, ctx: Context) -> str:
     named = [each.annotation for each in parameters(function) if each.name.value == owner.value]
     said = [annotation.annotation for annotation in named if annotation is not None]
     library = (ctx.dotted(said[0]) or "").partition(".")[0] if said else ""
-    return "" if library in _OWN else library
+    return "" if library in NO_WRAPPERS else library

@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.just_made import is_just_made
+from codemods.reading.just_made import is_given_plain, is_just_made
 from codemods.reading.once import once
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound
@@ -62,6 +62,18 @@ def model_around(part: cst.BaseExpression, ctx: Context) -> cst.BaseExpression |
     return None
 
 
+def is_named_in(part: cst.BaseExpression, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a part is one of this model by its text: of a model that comes from where nobody sees it, too."""
+    if words(last_name(unwrapped(part))) & NO_MODELS or may_be_plain(ctx, part):
+        return False
+    whole, around = ctx.code(unwrapped(model)), part
+    while isinstance(around, (cst.Attribute, cst.Subscript)):
+        around = around.value
+        if ctx.code(unwrapped(around)) == whole:
+            return True
+    return False
+
+
 @once
 def wrapped_around(
     module: cst.BaseExpression, ctx: Context, depth: int = _DEPTH
@@ -71,7 +83,7 @@ def wrapped_around(
     A part goes by other names too: `head = model.head`, `for block in model.blocks`, `build(model.head)`.
     """
     if ModelKind.FSDP in ctx.kinds(module):
-        return None if is_just_made(ctx, module) else (ctx, module)
+        return None if is_just_made(ctx, module) or is_given_plain(ctx, module) else (ctx, module)
     if words(last_name(module)) & NO_MODELS:
         return None
     found = _wrapped_owner(module, ctx, depth)
@@ -83,7 +95,7 @@ def _wrapped_owner(module: cst.BaseExpression, ctx: Context, depth: int) -> tupl
     while (outer := _owner(around)) is not None:
         around = outer
         if ModelKind.FSDP in ctx.kinds(around):
-            return None if is_just_made(ctx, around) else (ctx, around)
+            return None if is_just_made(ctx, around) or is_given_plain(ctx, around) else (ctx, around)
     for where, other in _other_names(around, module, ctx) if depth else ():
         found = wrapped_around(other, where, depth - 1) if other is not module else None
         if found is not None:

@@ -194,7 +194,7 @@ class Layout:
         for line in gone:
             block = self._tree.parents[line]
             start, end = self._tree.span(line)
-            if isinstance(block, cst.IndentedBlock) and self._tree.parents[block] in gone:
+            if isinstance(block, cst.IndentedBlock) and not gone.isdisjoint(self._owners(block)):
                 continue
             if self._is_emptied(block, gone) and line is cst.ensure_type(block, cst.IndentedBlock).body[0]:
                 yield Edit(start, end, "pass")
@@ -222,15 +222,29 @@ class Layout:
         return is_block and all(line in gone for line in cst.ensure_type(block, cst.IndentedBlock).body)
 
     def _emptied_if(self, line: cst.CSTNode, gone: Collection[cst.CSTNode]) -> cst.If | None:
-        """`if TYPE_CHECKING:` with nothing left under it, where asking does nothing."""
+        """`if TYPE_CHECKING:` with nothing left under it, nor under its `else:`, where asking does nothing."""
         guard = self._tree.parents.get(self._tree.parents[line])
+        if isinstance(guard, cst.If) and isinstance(guard.orelse, cst.Else):
+            blocks = (guard.body, guard.orelse.body)
+            is_gone = all(self._is_emptied(block, gone) for block in blocks)
+            return guard if is_gone and not self._is_elif(guard) and not self._asks(guard.test) else None
         if not isinstance(guard, cst.If) or guard.orelse is not None or not self._is_emptied(guard.body, gone):
             return None
-        is_elif = isinstance(self._tree.parents[guard], cst.If)
-        asks = any(isinstance(node, (cst.Call, cst.NamedExpr, cst.Await)) for node in self._tree.inside(guard.test))
         holder = self._tree.parents[guard]
         only = isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1
-        return None if is_elif or asks or only else guard
+        return None if self._is_elif(guard) or self._asks(guard.test) or only else guard
+
+    def _owners(self, block: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
+        """The statement that a block is of, and the `if` that an `else:` is of."""
+        owner = self._tree.parents[block]
+        return (owner, self._tree.parents[owner]) if isinstance(owner, cst.Else) else (owner,)
+
+    def _is_elif(self, guard: cst.If) -> bool:
+        return isinstance(self._tree.parents[guard], cst.If)
+
+    def _asks(self, test: cst.BaseExpression) -> bool:
+        """Whether a test may do something."""
+        return any(isinstance(node, (cst.Call, cst.NamedExpr, cst.Await)) for node in self._tree.inside(test))
 
     def _emptied_try(self, line: cst.CSTNode, gone: Collection[cst.CSTNode]) -> cst.Try | None:
         """`try:` in a function with nothing left under it, where all that else happens is `FSDP = None`."""

@@ -136,8 +136,9 @@ class SearchPath:
             folder = self.folder(path)
             if refuses_import(path.parent):
                 roots.add(path.parent)  # nothing but a script can lie there
-            if _is_test(path) and not any(map(path.is_relative_to, roots)):
-                roots.add((root_package(path.parent) or path).parent)  # pytest puts it there
+            if not any(map(path.is_relative_to, roots)):
+                # Beside all that it imports: pytest puts the folder of a test there, and Python that of a script.
+                roots.add((root_package(path.parent) or path).parent if _is_test(path) else path.parent)
             package = root_package(path.parent) if self.imports_relatively(path) else None
             inside = path.relative_to(folder).parts[:-1] if path.is_relative_to(folder) else ()
             yield Way(frozenset(roots), inside if package is not None else ())

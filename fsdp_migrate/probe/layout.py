@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from math import prod
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor.placement_types import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,13 @@ def contiguous(start: int, count: int) -> GlobalIndex:
 
 def of_dtensor(tensor: DTensor) -> GlobalIndex:
     """The piece of `tensor` this rank holds. Known: `Shard` on any dimension and `Replicate`; uneven shards."""
-    local_shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return GlobalIndex(tuple(local_shape), tuple(offsets), strides(tuple(tensor.shape)))
+    return _held(tensor.shape, tensor.device_mesh, tensor.placements)
+
+
+@cache
+def _held(shape: torch.Size, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> GlobalIndex:
+    local_shape, offsets = compute_local_shape_and_global_offset(shape, mesh, placements)
+    return GlobalIndex(tuple(local_shape), tuple(offsets), strides(tuple(shape)))
 
 
 def replicas_of(tensor: DTensor, world: int) -> int:

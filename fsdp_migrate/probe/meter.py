@@ -24,11 +24,12 @@ class Meter:
 
     @contextmanager
     def set_aside(self) -> Iterator[None]:
-        """What is done inside is the probe's."""
+        """What is done inside is the probe's: no function mode sees it, neither the redirect's nor the program's."""
         began = _now()
         self._peak = max(self._peak, _peak_bytes())
         try:
-            yield
+            with torch._C.DisableTorchFunction():
+                yield
         finally:
             if _on_cuda():
                 torch.cuda.reset_peak_memory_stats()

@@ -35,6 +35,19 @@ def test_nothing_is_ignored(argument: str) -> None:
     assert body(argument) == "    return fully_shard(model)\n"
 
 
+@pytest.mark.parametrize(
+    ("above", "value", "is_nothing"),
+    [
+        ("", "[]", True),
+        ("    ignored_modules = []\n", "ignored_modules", True),
+        ("    ignored_modules = []\n    ignored_modules.append(model.head)\n", "ignored_modules", False),
+        ("    ignored_modules = [model.head]\n", "ignored_modules", False),
+    ],
+)
+def test_a_list_that_is_empty(above: str, value: str, is_nothing: bool) -> None:
+    assert ("ignored_params" not in body(f"{BLOCKS}, ignored_modules={value}", above)) == is_nothing
+
+
 def test_older_torch_is_said_to_lack_it() -> None:
     for version, found in (((2, 6), True), ((2, 7), False)):
         result = wrapped("ignored_modules=[model.head]", version=version)
@@ -52,6 +65,10 @@ WITHOUT_UNITS = [
     (
         "ignored_modules=args.ignored if args.ignore else None",
         "{param for module in (args.ignored if args.ignore else None) or () for param in module.parameters()}",
+    ),
+    (
+        "ignored_modules=[model.head] if args.ignore else []",
+        "{param for module in ([model.head] if args.ignore else []) for param in module.parameters()}",
     ),
     (
         "ignored_modules=args.ignored",

@@ -1482,6 +1482,48 @@ def test_policy_that_activation_checkpointing_is_given_too_stays_one() -> None:
     assert "policy(module, recurse=False, nonwrapped_numel=0)" in result.text
 
 
+MADE = """
+def get_policy():
+    return partial(_or_policy, policies=[
+        partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}),
+        partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m.is_unit),
+    ])
+
+
+def main(model):
+    return FSDP(model, auto_wrap_policy=get_policy())
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "state.fsdp_plugin.auto_wrap_policy = policy",
+        "Plugin(auto_wrap_policy=policy)",
+        "FSDPStrategy(activation_checkpointing_policy=policy)",
+    ],
+)
+def test_policy_that_a_library_asks_as_well_stays_one(use: str) -> None:
+    head = "from accelerate import FullyShardedDataParallelPlugin as Plugin\n"
+    head += "from lightning.fabric.strategies import FSDPStrategy\n" + IMPORTS
+    result = rewrite(f"{head}{MADE}\n\ndef other(state):\n    policy = get_policy()\n    {use}\n")
+    assert MADE.partition("\n\n\ndef main")[0] in result.text
+    assert "policy(module, recurse=False, nonwrapped_numel=0)" in result.text
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "own = Settings()\n    own.auto_wrap_policy = get_policy()\n    return FSDP(net, auto_wrap_policy=own.auto_wrap_policy)",
+        "return Settings(auto_wrap_policy=get_policy())",
+    ],
+)
+def test_policy_that_only_the_program_reads_becomes_a_function(use: str) -> None:
+    own = "\n\nclass Settings:\n    auto_wrap_policy: object\n"
+    result = rewrite(f"{IMPORTS}{own}\n{MADE}\n\ndef other(net):\n    {use}\n")
+    assert "    return lambda m: isinstance(m, Block) or m.is_unit\n" in result.text.replace("module", "m")
+
+
 def test_arguments_that_ask_the_model_from_before_ask_it() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n"
     head += "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\nfrom net import Block, Net\n\n\n"

@@ -750,3 +750,55 @@ def test_module_of_a_librarys_ddp_in_a_script_beside(made: str, is_wrapper: bool
     }
     text = rewrite_files(files).after["evaluation.py"]
     assert ("unwrap(model).time" in text) is is_wrapper
+
+
+PARTS = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.up.forward(x)
+
+
+class Deep(Block):
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(4, 4)
+        self.blocks = nn.ModuleList([Block(), Deep()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block.forward(x)
+        return self.blocks[0].forward(x)
+
+
+def embed(data, head):
+    model = FSDP(Net(){policy})
+    return head.forward(model.embed.forward(data))
+"""
+
+
+def test_forward_of_a_part_that_can_be_a_unit() -> None:
+    """FSDP1's wrapper of a unit gathers in its own `forward`; FSDP2's hooks hang on the call of the unit."""
+    text = rewrite(PARTS.replace("{policy}", ", auto_wrap_policy=ModuleWrapPolicy({Block, nn.Embedding})")).text
+    assert "return head.forward(model.embed(data))" in text
+    assert "x = block(x)" in text
+    assert "return self.blocks[0](x)" in text
+    assert "return self.up.forward(x)" in text
+    assert "return super().forward(x)" in text
+
+
+def test_forward_of_a_part_where_the_model_is_one_unit() -> None:
+    assert rewrite(PARTS.replace("{policy}", "")).text.count(".forward(") == PARTS.count(".forward(")

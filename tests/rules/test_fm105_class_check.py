@@ -427,6 +427,40 @@ OF_FSDP2 = {
             return is_fsdp
         """,
     ),
+    "asked beside others": (
+        """
+        from shard import shard
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def sample(net):
+            model = shard(net)
+            if (
+                model.is_leaf
+                or isinstance(model, FSDP)
+                or model.is_last
+            ):
+                return True
+            if not (isinstance(model, FSDP) or model.is_leaf):
+                return model
+            return model.name or isinstance(model, FSDP)
+        """,
+        """
+        from shard import shard
+
+
+        def sample(net):
+            model = shard(net)
+            if (
+                model.is_leaf
+                or model.is_last
+            ):
+                return True
+            if not (model.is_leaf):
+                return model
+            return model.name or False
+        """,
+    ),
     "asked for FSDP2's class beside it": (
         """
         from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
@@ -545,3 +579,21 @@ def test_a_type_that_is_given_a_name_is_an_annotation(asked: str, named: str) ->
         f"def build(net: nn.Module) -> Wrapped:\n    print({asked})\n    return FSDP(net)\n"
     )
     assert f"Wrapped = {named}\n" in rewrite(text).text
+
+
+def test_a_loop_inward_keeps_its_own_brackets_alone() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def unwrap(module):
+            while (
+                isinstance(module, DMP)
+                or isinstance(module, DDP)
+                or isinstance(module, FSDP)
+            ):
+                module = module.module
+            return module
+        """
+    result = rewrite(code(text) + "\n\ndef main(net):\n    return unwrap(FSDP(net))\n")
+    assert "    while (\n        isinstance(module, DMP)\n        or isinstance(module, DDP)\n    ):\n" in result.text

@@ -50,6 +50,7 @@ QUIET = [
     "    model.post_init()\n    model.to(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    net(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    model(xs)\n    print(sum(p.numel() for p in model.parameters()))\n",
+    "    with torch.no_grad():\n        model(xs)\n    print(sum(p.numel() for p in model.parameters() if p.shape))\n",
 ]
 
 

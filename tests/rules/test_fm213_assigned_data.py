@@ -149,3 +149,59 @@ def test_optimizer_of_another_program_in_the_folder_stays() -> None:
     other = "def outer(optimizer, x):\n    for group in optimizer.param_groups:\n        for p in group['params']:\n"
     files = {"train.py": HEAD + "    return model\n", "local.py": other + "            p.data = x\n"}
     assert rewrite_files(files).after["local.py"] == files["local.py"]
+
+
+ABOVE = """
+from functools import partial
+
+import torch
+from net import Net
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard_model(model, device_id):
+    model = FSDP(model, device_id=device_id)
+    return model
+
+
+def cast(model, dtype):
+    for module in model.modules():
+        for name, param in module.named_parameters(recurse=False):
+            param.data = param.data.to(dtype)
+
+
+class Run:
+    def __init__(self, quant):
+        shard = partial(shard_model, device_id=0)
+        if quant:
+            with torch.device("meta"):
+                self.model = Net(quant)
+            requantize(self.model)
+        else:
+            self.model = Net()
+        self.model.eval()
+        cast(self.model, torch.bfloat16)
+        self.model = shard(self.model)
+"""
+WRAP = "\n    def wrap(self):\n        self.model = shard_model(self.model, 0)\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_sharded"),
+    [
+        ("", "", False),
+        ("            self.model = Net()\n", "            self.model = shard(Net())\n", True),
+        ("        self.model.eval()\n", "        self.wrap()\n", True),
+        ("    for module in", "    model = FSDP(model)\n    for module in", True),
+        (
+            "        self.model = shard(self.model)\n",
+            "        self.model = shard(self.model)\n        cast(self.model, 1)\n",
+            True,
+        ),
+    ],
+    ids=["above", "wrapped in one", "wrapped by a method", "wrapped inside", "called below too"],
+)
+def test_cast_by_a_function_that_is_called_above_the_wrap_alone(old: str, new: str, is_sharded: bool) -> None:
+    text = ABOVE + (WRAP if "self.wrap()" in new else "")
+    result = rewrite(text.replace(old, new) if old else text)
+    assert ("FM213" in {finding.rule for finding in result.findings}) is is_sharded

@@ -1174,6 +1174,23 @@ def test_a_part_of_the_model_is_read_with_the_options_of_the_context() -> None:
     assert "lies in units" in context.message
 
 
+def test_a_part_of_a_model_that_nobody_is_seen_to_pass_is_read_as_the_context_says() -> None:
+    """The context says that it is FSDP1's: the part stayed as it was, and each rank saved its own shards."""
+    save = """\
+
+
+def save(model, state):
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):
+        s = model.connector.state_dict()
+        model.module.blocks[0].load_state_dict(state)
+        t = model.optimizer.state_dict()
+"""
+    text = rewrite(HEAD + save).text
+    assert "s = get_model_state_dict(\n        model.connector, options=" in text
+    assert "set_model_state_dict(\n        model.blocks[0],\n" in text
+    assert "t = model.optimizer.state_dict()" in text
+
+
 def test_a_part_that_one_rank_reads_in_the_context_is_asked_about() -> None:
     inside = f"    with {FULL}:\n        if rank == 0:\n            s = model.encoder.state_dict()\n"
     check_marked(HEAD + inside, "FM304", words="one rank alone")

@@ -1422,10 +1422,11 @@ def test_what_may_be_the_model_of_a_context_under_any_name(context: str, after: 
     assert "FM304" in {finding.rule for finding in result.findings}
 
 
-def test_an_optimizer_in_a_context_stays() -> None:
-    text = ANY_IN_CONTEXT.replace("{context}", _DIRECT).replace("{value}", "optimizer.state_dict()")
-    text = text.replace("path, state):", "path, state, optimizer):")
-    assert "state[key] = optimizer.state_dict()\n" in rewrite(text).text
+@pytest.mark.parametrize("name", ["optimizer", "args"])
+def test_what_is_no_model_in_a_context_stays(name: str) -> None:
+    text = ANY_IN_CONTEXT.replace("{context}", _DIRECT).replace("{value}", f"{name}.state_dict()")
+    text = text.replace("path, state):", f"path, state, {name}):")
+    assert f"state[key] = {name}.state_dict()\n" in rewrite(text).text
 
 
 SAVED_TOGETHER = """\

@@ -130,6 +130,31 @@ SEEN = {
             wrapped = FSDP(net)
             return wrapped, Adam(net.parameters())
         """,
+    "below what wraps, calls further in": """
+        class Sharded(nn.Module):
+            def __init__(self, net):
+                super().__init__()
+                self.net = self.shard(net)
+
+            def shard(self, net):
+                return FSDP(net)
+
+
+        def by_kind(net):
+            return Sharded(net)
+
+
+        def accelerate(net, is_sharded):
+            if is_sharded:
+                net = by_kind(net)
+            return net
+
+
+        def main(is_sharded):
+            net = nn.Linear(2, 2)
+            net = accelerate(net, is_sharded)
+            return net, Adam(net.parameters())
+        """,
     "below what wraps": """
         def wrap(net):
             return FSDP(net)

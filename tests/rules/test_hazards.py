@@ -1080,6 +1080,31 @@ def test_ties_in_the_class_of_the_model(tie: str, found: bool, called: str) -> N
     assert ("FM409" in {finding.rule for finding in result.findings}) == found
 
 
+@pytest.mark.parametrize(
+    ("ignored", "found"),
+    [
+        ("[net.embed]", False),
+        ("{cast(nn.Module, net.embed)}", False),
+        ("{net.norm}", True),
+        ("[net.embed] if keep else []", True),
+    ],
+)
+def test_ties_to_what_is_ignored(ignored: str, found: bool) -> None:
+    build = f"""\
+from typing import cast
+
+from net import Net
+
+
+def build(keep):
+    net = Net()
+    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{nn.Linear}}), ignored_modules={ignored})
+"""
+    net = MODEL.format(tie="self.head.weight = self.embed.weight")
+    result = rewrite_files({"train.py": HEAD + build, "net.py": net})
+    assert ("FM409" in {finding.rule for finding in result.findings}) == found
+
+
 def test_file_in_another_language_that_ends_without_a_newline() -> None:
     text = HEAD + "net.tie_weights()  # lié\nmodel = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))"
     assert "FM409" in {finding.rule for finding in rewrite(text).findings}

@@ -613,10 +613,6 @@ EMPTIED = [
         """
         import torch
         from torch.distributed.fsdp import fully_shard
-        if torch.__version__ > "2":
-            pass
-        else:
-            pass
 
         scaler = torch.amp.GradScaler()
         model = fully_shard(net)
@@ -933,3 +929,21 @@ def test_no_gap_is_left_behind_what_goes(head: str) -> None:
     imported = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\nfrom net import Block\n"
     text = rewrite(imported + GAPS.split("    model")[0] + wrapped).text
     assert f"    if path:{head}\n        for module in net.modules():\n" in text
+
+
+@pytest.mark.parametrize(
+    ("test", "is_gone"), [("NEW > 0", True), ("torch.cuda.is_available()", False)], ids=["asks nothing", "asks"]
+)
+def test_choice_between_imports_goes_with_both(test: str, is_gone: bool) -> None:
+    old = "from torch.distributed.fsdp import CPUOffload"
+    head = f"import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nNEW = 1\nif {test}:\n    {old}\n\nelse:\n    {old} as Other\n"
+    result = rewrite(f"{head}\n\ndef wrap(net):\n    return FSDP(net)\n")
+    assert ("pass" not in result.text) is is_gone
+
+
+def test_choice_between_imports_that_is_all_of_a_branch_leaves_a_pass() -> None:
+    old = "from torch.distributed.fsdp import CPUOffload"
+    inner = f"    if NEW > 1:\n        {old}\n    else:\n        {old} as Other\n"
+    head = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nNEW = 1\nif NEW > 0:\n{inner}else:\n    raise ImportError\n"
+    result = rewrite(f"{head}\n\ndef wrap(net):\n    return FSDP(net)\n")
+    assert "if NEW > 0:\n    pass\nelse:\n    raise ImportError\n" in result.text

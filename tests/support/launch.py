@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.forks import ROOT, Job
+from tests.forks import AT_ONCE, ROOT, Job
 from tests.forks import run as run_jobs
 
 LIMIT_S = 600.0
@@ -18,11 +18,12 @@ Ranks = list[dict[str, Any]]
 
 
 def run(
-    module: str, worlds: Sequence[int], folder: Path, package: str = "tests.support", parts: int = 1
+    module: str, worlds: Sequence[int], folder: Path, package: str = "tests.support", parts: int = 2
 ) -> dict[int, Ranks]:
     """What was seen with each number of ranks, one after the other. A run that not all ranks end is repeated once.
 
-    In several parts, for cases that make groups of ranks: each group has threads, and no torch gives all of them back.
+    In several parts: those of two ranks run side by side. Cases that make groups of ranks need more of them, since each
+    group has threads, and no torch gives all of them back.
     """
     found: dict[tuple[int, int], Ranks] = {}
     wanted = [(world, part) for world in worlds for part in range(parts)]
@@ -32,7 +33,7 @@ def run(
             path.unlink(missing_ok=True)
         command = ["-m", f"{package}.{module}", str(folder)]
         jobs = [Job([*command, f"{part}/{parts}"], str(ROOT), n, _log(folder, n, part), LIMIT_S) for n, part in missing]
-        run_jobs(jobs, path=[folder])
+        run_jobs(jobs, AT_ONCE, path=[folder])
         for world, part in missing:
             paths = _written(folder, world, part)
             if all(path.exists() for path in paths):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from fsdp_migrate.upgrade import upgrade
 from fsdp_migrate.verify import CheckRequest, Failure, Mark, ParityReport, Verdict
 from fsdp_migrate.verify.expectation import expectation
 from tests.upgrades.gpt import lay_out_gpt
-from tests.verify.together import check_together
+from tests.verify.together import Pair, check_pairs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -30,15 +30,11 @@ DIFF_LINES = 15
 
 @dataclass(frozen=True)
 class Case:
-    """A fixture, what is asked for, and what may differ then.
-
-    `sizes` replaces sizes of its model, in the program before and after: float8 takes multiples of 16.
-    """
+    """A fixture, what is asked for, and what may differ then."""
 
     fixture: str
     asked: Mapping[str, str]
     expect: str = "same"
-    sizes: tuple[tuple[str, str], ...] = ()
     linears: int = 0
     """How many layers compute in float8."""
     steps: int = 20
@@ -55,10 +51,29 @@ class Case:
         return "-".join((self.fixture, *self.asked, *filter(None, (self.caught_by,))))
 
     @property
+    def base(self) -> str:
+        """What identifies the program before and its runs, which cases share."""
+        kind = "resized" if self.sizes else "saving" if self.saves and self.script == "train.py" else "as it is"
+        return "-".join((self.fixture, kind, str(self.steps), self.redirect))
+
+    @property
+    def sizes(self) -> Sequence[tuple[str, str]]:
+        return SIZES.get(self.fixture, ()) if "float8" in self.asked else ()
+
+    @property
     def script(self) -> str:
         return f"{self.fixture}.py" if (PROGRAMS / f"{self.fixture}.py").exists() else "train.py"
 
 
+SIZES = {
+    "accumulation": [("width=37, hidden=51", "width=48, hidden=64")],
+    "checkpoint": [("width=27, hidden=45", "width=32, hidden=48")],
+    "helpers_package": [("width=39, heads=3, hidden=77", "width=48, heads=3, hidden=80")],
+    "mixed_precision": [("89, 11, 42, 3", "89, 11, 48, 3"), ("hidden=75", "hidden=80")],
+    "quickstart": [("101, 13, 33, 3, 131", "96, 13, 48, 3, 128")],
+    "trainer_class": [("width: int = 35", "width: int = 48"), ("2 * width + 1", "2 * width")],
+}
+"""Sizes of the fixtures' models, and what stands for them where layers compute in float8: multiples of 16."""
 UNITS = {"reshard_after_forward": "2", "prefetch": "True"}
 PLAIN = ("quickstart", "accumulation", "batch_norm", "mixed_precision", "trainer_class", "checkpoint", "own_list")
 ASYNC = {"async_checkpoint": "True"}
@@ -76,20 +91,13 @@ CASES = [
     Case("gpt", {"float8": "tensorwise"}, "loss within 2%", slip=("% 16", "% 999"), caught_by="X1"),
     Case("gpt", {"float8": "tensorwise"}, "loss within 2%", slip=("lr=3e-3", "lr=4e-3"), caught_by="H0"),
     Case("gpt", {"float8": "tensorwise"}, "same", steps=8, caught_by="N1"),
-    *(Case(fixture, UNITS) for fixture in PLAIN),
+    *(Case(fixture, UNITS, steps=8) for fixture in PLAIN),
     Case("quickstart", {"compile": "True"}, "loss within 1%", steps=8, redirect="off"),
     *(
         Case(fixture, {"compile": "True"}, steps=8, slip=UNFUSED, redirect="off")
         for fixture in ("quickstart", "accumulation", "checkpoint", "lambda_lora", "trainer_class", "helpers_package")
     ),
-    Case(
-        "quickstart",
-        {"float8": "tensorwise", "compile": "True"},
-        "loss within 2%",
-        (("101, 13, 33, 3, 131", "96, 13, 48, 3, 128"),),
-        12,
-        slip=UNFUSED,
-    ),
+    Case("quickstart", {"float8": "tensorwise", "compile": "True"}, "loss within 2%", linears=12, slip=UNFUSED),
     *(Case(fixture, ASYNC, saves=saves) for fixture, saves in [("helpers_package", 2), ("resumable_trainer", 1)]),
     *(Case(script, ASYNC, saves=saves) for script, saves in [("epochs", 3), ("rounds", 3), ("script", 6)]),
     Case("trainer", UNITS | ASYNC, saves=3),
@@ -100,20 +108,15 @@ CASES = [
     Case("trainer", {"float8": "tensorwise"}, "loss within 2%", slip=(LOADED + SCALES_OF_SELF, LOADED), caught_by="X1"),
     Case("epochs", UNITS),
     *(
-        Case(fixture, {"float8": recipe}, "loss within 2%", sizes, linears)
-        for recipe, fixture, sizes, linears in [
-            ("tensorwise", "quickstart", (("101, 13, 33, 3, 131", "96, 13, 48, 3, 128"),), 12),
-            ("rowwise", "quickstart", (("101, 13, 33, 3, 131", "96, 13, 48, 3, 128"),), 12),
-            ("tensorwise", "accumulation", (("width=37, hidden=51", "width=48, hidden=64"),), 6),
-            ("tensorwise", "checkpoint", (("width=27, hidden=45", "width=32, hidden=48"),), 6),
-            ("tensorwise", "helpers_package", (("width=39, heads=3, hidden=77", "width=48, heads=3, hidden=80"),), 12),
-            ("tensorwise", "mixed_precision", (("89, 11, 42, 3", "89, 11, 48, 3"), ("hidden=75", "hidden=80")), 15),
-            (
-                "tensorwise",
-                "trainer_class",
-                (("width: int = 35", "width: int = 48"), ("2 * width + 1", "2 * width")),
-                6,
-            ),
+        Case(fixture, {"float8": recipe}, "loss within 2%", linears=linears)
+        for recipe, fixture, linears in [
+            ("tensorwise", "quickstart", 12),
+            ("rowwise", "quickstart", 12),
+            ("tensorwise", "accumulation", 6),
+            ("tensorwise", "checkpoint", 6),
+            ("tensorwise", "helpers_package", 12),
+            ("tensorwise", "mixed_precision", 15),
+            ("tensorwise", "trainer_class", 6),
         ]
     ),
 ]
@@ -165,23 +168,26 @@ def checked(
     mine = [item for item in request.session.items if getattr(item, "module", None) is request.module]
     items = [item for item in mine if "checked" in getattr(item, "fixturenames", ())]
     asked = {item.callspec.params["number"] if hasattr(item, "callspec") else 0 for item in items}
-    requests = {}
-    for number in sorted(asked):
-        case = CASES[number]
-        before = laid_out(case, root / f"before{number}")
-        after = upgraded_copy(case, root / f"after{number}")
-        requests[root / f"runs{number}"] = CheckRequest(
-            original=before / case.script,
-            rewritten=after / case.script,
-            original_root=before,
-            rewritten_root=after,
-            world_size=2,
-            steps=case.steps,
-            redirect=case.redirect,
-            expect=expectation(case.expect),
-        )
-    reports = check_together(requests)
-    return {int(home.name.removeprefix("runs")): report for home, report in reports.items()}
+    pairs = [_pair(CASES[number], root, f"after{number}") for number in sorted(asked)]
+    return dict(zip(sorted(asked), check_pairs(pairs), strict=True))
+
+
+def _pair(case: Case, root: Path, name: str) -> Pair:
+    before = root / case.base
+    if not before.exists():
+        laid_out(case, before)
+    after = upgraded_copy(case, root / name)
+    request = CheckRequest(
+        original=before / case.script,
+        rewritten=after / case.script,
+        original_root=before,
+        rewritten_root=after,
+        world_size=2,
+        steps=case.steps,
+        redirect=case.redirect,
+        expect=expectation(case.expect),
+    )
+    return Pair(request, root / "runs" / case.base, root / "runs" / name)
 
 
 @pytest.mark.dist

@@ -17,13 +17,11 @@ from fsdp_migrate.verify.records import read_run
 from fsdp_migrate.verify.report import Failure, ParityReport
 from fsdp_migrate.verify.run import compare_observations
 from fsdp_migrate.verify.watch import Watched
-from tests.forks import Job, run
+from tests.forks import AT_ONCE, Job, run
 from tests.verify.trees import make_tree
 
 STEPS = 8
 PROBE = ("-m", "fsdp_migrate.probe")
-RANKS = 4
-"""At a time: some of them always wait for a connection, or for each other."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ class Fleet:
         # Temporary files of its own: a checkout that lies in /tmp is outside of a run's places all the same.
         temporary = self._home / "tmp"
         temporary.mkdir(exist_ok=True)
-        run(self._jobs, RANKS, env={"TMPDIR": str(temporary)})
+        run(self._jobs, AT_ONCE, env={"TMPDIR": str(temporary)})
         self._jobs.clear()
 
 

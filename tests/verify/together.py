@@ -14,8 +14,8 @@ from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.report import Failure
 from fsdp_migrate.verify.run import compare_observations, wants_transplant
 from fsdp_migrate.verify.scratch import copy_tree
-from tests.forks import Job, run
-from tests.verify.runs import RANKS, outcome_of
+from tests.forks import AT_ONCE, Job, run
+from tests.verify.runs import outcome_of
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ def check_pairs(pairs: Sequence[Pair]) -> list[ParityReport | Failure]:
 
 def _run(planned: list[tuple[Pair, str]]) -> None:
     """As in a check, a run in which native code ended a rank, mostly a thread of gloo's, is made once more."""
-    run([_job(pair, which) for pair, which in planned], RANKS)
+    run([_job(pair, which) for pair, which in planned], AT_ONCE)
     crashed = [plan for plan in planned if "Fatal Python error" in _log(*plan).read_text(errors="replace")]
     for plan in crashed:
         shutil.rmtree(_home(*plan))
     if crashed:
-        run([_job(pair, which) for pair, which in crashed], RANKS)
+        run([_job(pair, which) for pair, which in crashed], AT_ONCE)
 
 
 def _home(pair: Pair, which: str) -> Path:

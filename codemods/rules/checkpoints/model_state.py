@@ -139,6 +139,8 @@ _MODEL = re.compile(
 
 
 _OTHERS = {*NO_MODELS, "ddp"}
+_SETTINGS = frozenset({"args", "cfg", "config", "hparams"})
+"""What is called like this holds settings, which have a `state_dict()` of their own in some programs."""
 _HANDS_OVER = {"get", "get_nowait", "result"}
 _OWN = {"destination", "keep_vars", "prefix"}
 """What `nn.Module.state_dict` takes, and FSDP1's wrapper handed on to it."""
@@ -278,7 +280,7 @@ def _is_read_as_model(model: cst.BaseExpression, ctx: Context) -> bool:
 
     So it can where a file that deals in FSDP1 asks whether it is a module.
     """
-    if not isinstance(model, cst.Name) or _words(model, ctx) & _OTHERS:
+    if not isinstance(model, cst.Name) or model.value in _SETTINGS or _words(model, ctx) & _OTHERS:
         return False
     return is_in_context(model, ctx) or (imports_wrapper(ctx) and is_asked_for(ctx, model))
 

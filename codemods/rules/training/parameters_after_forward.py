@@ -66,7 +66,7 @@ from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import call_given, is_inside, named, upward
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
-from codemods.reading.left_whole import FREEZE, is_for_optimizer, taken_after_forward
+from codemods.reading.left_whole import FREEZE, is_for_optimizer, is_same_of_copies, taken_after_forward
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
 from codemods.reading.places import base
 from codemods.reading.program import defines_method
@@ -123,7 +123,7 @@ def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bo
     if not trained and not evaluates:
         return False
     after = reads_after_forward(call, model, ctx, trained) or _is_averaged(call, model, ctx)
-    if _is_read_behind_backward(call, ctx) or _is_asked_for_devices(call, ctx):
+    if _is_read_behind_backward(call, ctx) or is_same_of_copies(call, ctx):
         return False
     is_clipped = any({"clip", "grad"} <= words(last_name(outer.func)) for outer in calls)  # it has a rule of its own
     return after and not is_clipped
@@ -155,28 +155,6 @@ def _of_average(call: cst.Call, average: cst.BaseExpression, ctx: PlannedContext
 
 def _may_be_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     return not trains_before(call, model, ctx) and may_be_left_whole(call, model, ctx)
-
-
-def _is_asked_for_devices(call: cst.Call, ctx: Context) -> bool:
-    """`next(model.parameters()).device`, `[p.device for p in model.parameters()]`: copies lie where the shards do.
-
-    Not those of a model that is offloaded.
-    """
-    if ctx.mentions("CPUOffload"):
-        return False
-    loop = ctx.parent(call)
-    if isinstance(loop, cst.CompFor) and loop.iter is call and isinstance(loop.target, cst.Name):
-        around = ctx.parent(loop)
-        named = [node for node in ctx.inside(around or loop) if isinstance(node, cst.Name) and node is not loop.target]
-        return all(_is_device(node, ctx) for node in named if node.value == loop.target.value)
-    taken = ctx.parent(loop) if isinstance(loop, cst.Arg) else None
-    is_next = isinstance(taken, cst.Call) and isinstance(taken.func, cst.Name) and taken.func.value == "next"
-    return is_next and isinstance(taken, cst.Call) and _is_device(taken, ctx)
-
-
-def _is_device(value: cst.CSTNode, ctx: Context) -> bool:
-    holder = ctx.parent(value)
-    return isinstance(holder, cst.Attribute) and holder.value is value and holder.attr.value == "device"
 
 
 def _is_read_behind_backward(call: cst.Call, ctx: Context) -> bool:

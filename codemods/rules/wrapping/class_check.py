@@ -50,7 +50,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.asked_classes import asking_for, without_class
+from codemods.reading.asked_classes import asking_for, without_class, without_test
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
 from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.layout import removal
@@ -179,6 +179,9 @@ def _of_loop_inward(found: Reference, test: cst.Call, ctx: Context) -> Fix:
 def _without_test(test: cst.Call, ctx: Context) -> Edit | None:
     """`a or isinstance(m, FSDP)` becomes `a`, and the branch goes that it decides alone about."""
     holder = ctx.parent(test)
+    shorter = without_test(ctx, test)
+    if shorter is not None:
+        return shorter
     if isinstance(holder, cst.BooleanOperation) and isinstance(holder.operator, cst.Or):
         kept = holder.left if holder.right is test else holder.right
         return Edit(*ctx.bare_span(holder), ctx.quote(kept))

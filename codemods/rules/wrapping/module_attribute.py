@@ -5,7 +5,8 @@ ranks, else `group_of(model)` of the support module, as `model.process_group` be
 the device of its parameters, where nothing is offloaded.
 
 **Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
-all-gathers hang on `model(...)`; calling `forward` directly would go past them.
+all-gathers hang on `model(...)`; calling `forward` directly would go past them. That of a part which a policy can have
+made a unit (`model.embed.forward(x)`) becomes a call, too: FSDP1's wrapper gathered there.
 
 ## Example
 
@@ -51,12 +52,14 @@ import libcst as cst
 from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, replaced
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import without_wrappers_branch
+from codemods.reading.class_layout import sharded_classes
 from codemods.reading.ddp import is_ddps_alone, is_on_ddp_way
 from codemods.reading.enclosing import call_by, enclosing, is_self, upward
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion, removal
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.negation import none_test
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import group_of, is_over_all
@@ -125,10 +128,29 @@ def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
         return False
     if is_another_engines(node, ctx):
         return False
-    if ModelKind.FSDP in ctx.kinds(node.value):
+    if ModelKind.FSDP in ctx.kinds(node.value) or (node.attr.value == "forward" and _may_be_unit(node.value, ctx)):
         return True
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
     return only_fsdp1_has_it and not sets_on_itself(ctx, "_fsdp_wrapped_module")
+
+
+def _may_be_unit(part: cst.BaseExpression, ctx: PlannedContext) -> bool:
+    """Whether it is a part of an FSDP model that a policy can have made a unit, which gathered in its own `forward`."""
+    if not isinstance(part, (cst.Attribute, cst.Name, cst.Subscript)):
+        return False
+    drafts = [ctx.plan.wraps[call].draft for _, call in ctx.wrapping.calls(ctx.path) if call in ctx.plan.wraps]
+    has_units = any(draft is None or draft.selector is not None for draft in drafts)
+    return has_units and (_is_of_sharded_class(part, ctx) or wrapped_around(part, ctx) is not None)
+
+
+def _is_of_sharded_class(part: cst.BaseExpression, ctx: Context) -> bool:
+    """`self.blocks[0]` in a method of a model, where the blocks are of a class that a wrap shards as well."""
+    owner = enclosing(ctx, part, cst.ClassDef)
+    sharded = {each for where, call in ctx.wrapping.calls(ctx.path) for _, each in sharded_classes(where, call)}
+    if owner not in sharded:
+        return False
+    made = [(origin.file, origin.node) for origin in ctx.origins(part) if isinstance(origin.node, cst.Call)]
+    return any(kind.node in sharded for where, call in made for kind in where.origins(call.func))
 
 
 def _may_be_another_wrappers(held: frozenset[ModelKind], node: cst.Attribute, ctx: Context) -> bool:

@@ -16,7 +16,7 @@ from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
 from codemods.reading.forwards import holds_copies
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
-from codemods.reading.model_parts import compiled_from, model_around, unwrapped
+from codemods.reading.model_parts import compiled_from, is_named_in, model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.optimizer_loading import is_loaded_either_way
 from codemods.reading.optimizer_reading import READERS, options_in_context
@@ -113,7 +113,7 @@ def _is_of_context(node: cst.Call, model: cst.BaseExpression, chosen: Settings, 
 def _is_of(owner: cst.BaseExpression, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether it is the model of the context, or a part of it."""
     around = model_around(owner, ctx) or owner
-    return ctx.code(unwrapped(around)) == ctx.code(unwrapped(model))
+    return ctx.code(unwrapped(around)) == ctx.code(unwrapped(model)) or is_named_in(owner, model, ctx)
 
 
 def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:

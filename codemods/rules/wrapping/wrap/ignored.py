@@ -48,7 +48,7 @@ def translate_ignored(
         _ignore_modules(text, None, arguments, draft)
     if at_run_time:
         return
-    given = [name for name in NAMES if name in arguments and not draft.is_none(arguments[name])]
+    given = [name for name in NAMES if name in arguments and not _is_nothing(arguments[name], draft)]
     if not given:
         return
     name, value = given[0], arguments[given[0]]
@@ -60,6 +60,24 @@ def translate_ignored(
         _ignore_modules(_or_none_of(value, draft), _single(value), arguments, draft)
     else:
         _ignore(_as_set(value, draft), arguments, draft)
+
+
+def _is_nothing(value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether it can only be None, or an empty list that nothing fills: what was in it is commented out."""
+    if draft.is_none(value):
+        return True
+    made = [origin.node for origin in draft.file.origins(value)]
+    if not all(isinstance(node, cst.BaseExpression) and class_elements(node) == [] for node in made):
+        return False
+    if not isinstance(value, cst.Name):
+        return class_elements(value) == []
+    named = [node for node in draft.file.nodes(cst.Name) if node.value == value.value]
+    return sum(not _is_keyword(node, draft) for node in named) == 2  # where it is made, and here
+
+
+def _is_keyword(name: cst.Name, draft: Draft) -> bool:
+    argument = draft.file.parent(name)
+    return isinstance(argument, cst.Arg) and argument.keyword is name
 
 
 def _ignore_modules(
@@ -102,11 +120,11 @@ def _of_entry(value: Entry) -> str:
 
 
 def _or_none_of(value: cst.BaseExpression, draft: Draft, text: str = "") -> str:
-    """The text of a value, which may be None."""
-    text = text or draft.file.quote(value)
-    if not any(origin.is_none for origin in draft.file.origins(value)):
-        return text
-    return f"({text}) or ()" if isinstance(value, (cst.IfExp, cst.Lambda)) else f"{text} or ()"
+    """The text of a value, which may be None: one that a comprehension goes over."""
+    if not text:
+        quoted = draft.file.quote(value)
+        text = f"({quoted})" if isinstance(value, (cst.IfExp, cst.Lambda)) and not value.lpar else quoted
+    return f"{text} or ()" if any(origin.is_none for origin in draft.file.origins(value)) else text
 
 
 def _single(value: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -12,6 +12,7 @@ from codemods.reading.choices import Option, written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import bound_once
 from codemods.reading.optional_results import only_result
+from codemods.reading.library_policies import is_asked_by_others
 from codemods.reading.policies import class_elements, isinstance_argument, joined_classes, policy_call, policy_classes
 from codemods.reading.predicates import class_policies, predicates
 
@@ -59,8 +60,8 @@ def _classes_in_dict(value: Entry, draft: Draft) -> None:
 
 def translate_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     """The policy changes where it is made: into its classes, or into a function that the loop asks of each module."""
-    if _checkpointing_asks(origins, draft.file):
-        raise NotStatic("auto_wrap_policy is given to apply_activation_checkpointing as well")
+    if is_asked_by_others(origins, draft.file):
+        raise NotStatic("auto_wrap_policy is given to a library as well")
     if draft.left & {origin.node for origin in origins if not origin.is_none}:
         raise NotStatic("auto_wrap_policy is asked by another call at run time")
     state = draft.state()
@@ -91,17 +92,6 @@ def _one_flat_class(origin: Origin, model: cst.Name) -> str:
     if can_make_root(origin.file, model, origin.file, classes):
         raise NotStatic("auto_wrap_policy that may pick the root")
     return f"isinstance({{module}}, {isinstance_argument(origin.file, classes)})"
-
-
-def _checkpointing_asks(origins: Sequence[Origin], ctx: Context) -> bool:
-    """Whether activation checkpointing is given the policy too, which has to stay one for it."""
-    made = {origin.node for origin in origins if not origin.is_none}
-    for where, call in ctx.passing("auto_wrap_policy"):
-        if (where.dotted(call.func) or "").endswith(".apply_activation_checkpointing"):
-            given = given_for(call.args, "auto_wrap_policy")
-            if made & {origin.node for origin in where.origins(given)}:
-                return True
-    return False
 
 
 def _as_function(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
