@@ -14,7 +14,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.places import bound
 from codemods.reading.program import sets_attribute
-from codemods.reading.shapes import parameter_names
+from codemods.reading.shapes import is_attribute, parameter_names
 from codemods.reading.words import is_name, last_name, words
 
 # Methods of a model that do not run it.
@@ -45,7 +45,7 @@ _DEPTH = 3
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
 _RESHARD = re.compile(r"\breshard(?!_after_\w+)\w*$")
-_NO_GRAD = re.compile(r"no_grad|inference_mode")
+_NO_GRAD = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False\)")
 
 
 def clips_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -181,7 +181,7 @@ def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:
 
 
 def _is_evaluation(call: cst.Call, ctx: Context) -> bool:
-    return model_of_forward(call, ctx) is not None and is_without_grad(ctx.ancestors(call), ctx)
+    return model_of_forward(call, ctx) is not None and _is_without_backward(call, ctx)
 
 
 def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -365,25 +365,28 @@ def _behind(
 
 
 def _ran_without_grad(calls: list[cst.Call], model: str, ctx: Context) -> bool:
-    """Whether the last of some calls that can run the model runs it under `no_grad`."""
+    """Whether the last of some calls that can run the model runs it without gradients."""
     owner = model.rpartition(".")[0]
     for call in reversed(calls):
         state = _leaves_whole(call, model, ctx)
         if state is not None:
             return state
         is_given = any(ctx.code(argument.value) == model for argument in call.args)
-        is_method = owner and ctx.code(call.func).startswith(f"{owner}.") and not _is_of_model(call, model, ctx)
-        if is_given or is_method or runs(call, model, ctx):
+        is_method = isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == owner
+        is_another = ModelKind.FSDP in ctx.kinds(call.func) or _is_of_model(call, model, ctx)
+        if is_given or (is_method and not is_another) or runs(call, model, ctx):
             return False
     return False
 
 
 def _leaves_whole(call: cst.Call, model: str, ctx: Context, depth: int = _DEPTH) -> bool | None:
-    """Whether a call's last run of the model is one under `no_grad`; None where none is seen."""
+    """Whether a call's last run of the model is one without gradients; None where no run is seen."""
     if _is_of_model(call, model, ctx):
-        return is_without_grad(ctx.ancestors(call), ctx) if runs(call, model, ctx) else None
+        return _is_without_backward(call, ctx) if runs(call, model, ctx) else None
     for where, function in ctx.runs(call) if depth else ():
-        name = _name_within(model, call, function, ctx)
+        name = _name_given(model, call, function, ctx)
+        if not name and where is ctx and _reads(function, model, ctx):
+            name = model
         calls = sorted(where.calls(function), key=lambda each: -where.span(each)[1]) if name else ()
         for inner in calls:
             state = _leaves_whole(inner, name, where, depth - 1)
@@ -398,18 +401,29 @@ def _is_of_model(call: cst.Call, model: str, ctx: Context) -> bool:
     return function == model or function.startswith(f"{model}.")
 
 
-def _name_within(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Context) -> str:
+def _name_given(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Context) -> str:
     """What the function calls the model that it is given, or that its object has: `self.model`; "" where neither is."""
     owner, _, rest = model.rpartition(".")
-    params = parameter_names(function)
     if owner and isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == owner:
         return f"self.{rest}"
+    params = parameter_names(function)
     for index, argument in enumerate(call.args):
         if ctx.code(argument.value) == model:
             if argument.keyword is not None:
                 return argument.keyword.value
             return params[index] if index < len(params) else ""
     return ""
+
+
+def _reads(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
+    """Whether a function reads a variable of the function around, or of the file."""
+    if not model.isidentifier() or model in {*parameter_names(function), *map(ctx.code, _bound_in(function, ctx))}:
+        return False
+    return any(is_name(node, model) for node in ctx.inside(function.body))
+
+
+def _bound_in(function: cst.FunctionDef, ctx: Context) -> Iterator[cst.BaseExpression]:
+    return (each.target for each in _targets(function, ctx))
 
 
 def _last(calls: list[cst.Call], is_one: Callable[..., bool], *given: object) -> int:
@@ -442,7 +456,12 @@ def _evaluates(call: cst.Call, model: str, ctx: Context) -> bool:
     """A run of the model; `model(x)` itself only where it is seen that no backward follows."""
     if ctx.code(call.func) != model:
         return runs(call, model, ctx)
-    return is_without_grad(ctx.ancestors(call), ctx)
+    return _is_without_backward(call, ctx)
+
+
+def _is_without_backward(call: cst.Call, ctx: Context) -> bool:
+    """Whether no backward can follow a run: under `no_grad`, or `model(x).detach()`."""
+    return is_attribute(ctx.parent(call), "detach") or is_without_grad(ctx.ancestors(call), ctx)
 
 
 def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
@@ -483,7 +502,7 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
 def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
     """Whether a function calls a model of the file, or of the function around, and does not go backward itself."""
     calls = [node for node in ctx.inside(function.body) if isinstance(node, cst.Call)]
-    bound_there = {*parameter_names(function), *(ctx.code(n.target) for n in _targets(function, ctx))}
+    bound_there = {*parameter_names(function), *map(ctx.code, _bound_in(function, ctx))}
     if model in bound_there or any(_is_backward(call, ctx) for call in calls):
         return False
     return any(isinstance(call.func, cst.Name) and call.func.value == model for call in calls)

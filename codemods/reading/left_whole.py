@@ -12,10 +12,11 @@ from codemods.reading.forwards import holds_copies, runs
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.shapes import called_on
+from codemods.reading.shapes import called_on, is_attribute
 from codemods.tables.names import SUMMON
 
 FREEZE = "requires_grad_"
+_ADD_GROUP = "add_param_group"
 _SAME = frozenset({"ndim", "nelement", "numel", "requires_grad", "shape", "size"})
 
 
@@ -25,7 +26,7 @@ def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpressio
     `model.head.parameters()` and `for m in model.modules(): m.parameters()` for an optimizer, or to set
     `requires_grad`; `model.requires_grad_(False)`, `model.head.requires_grad_(True)`.
     """
-    if not ctx.mentions("no_grad", "inference_mode"):
+    if not ctx.mentions("no_grad", "inference_mode", "set_grad_enabled", "detach"):
         return None
     model = _taken(call, ctx)
     if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not holds_copies(call, model, ctx):
@@ -37,7 +38,9 @@ def _taken(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     """The model around what gives its parameters, or is frozen; not what a loop calls them: it is given them."""
     part, frozen = called_on(call, *READERS, FREEZE), called_on(call, FREEZE)
     where, model = (wrapped_around(part, ctx) if part is not None else None) or (None, part)
-    if where is not ctx or not isinstance(model, (cst.Name, cst.Attribute)) or ctx.scope(model) is not ctx.scope(call):
+    if where is not ctx or not isinstance(model, (cst.Name, cst.Attribute, cst.Subscript)):
+        return None
+    if ctx.scope(model) is not ctx.scope(call):
         return None
     if frozen is None and not is_for_optimizers(call, ctx) and not _freezes(call, ctx):
         return None
@@ -92,7 +95,7 @@ def is_for_optimizer(call: cst.Call, ctx: Context) -> bool:
     holder = enclosing(ctx, call, cst.Assign)
     given = [call, *(ctx.uses(holder) if holder is not None else ())]
     calls = (outer for each in given for outer in ctx.ancestors(each) if isinstance(outer, cst.Call))
-    return any(is_optimizer(ctx, outer) for outer in calls)
+    return any(is_optimizer(ctx, outer) or is_attribute(outer.func, _ADD_GROUP) for outer in calls)
 
 
 def _freezes(call: cst.Call, ctx: Context) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, rewrite
+from ..helpers import check_marked, check_noop, code, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -676,9 +676,15 @@ def main(net, other, xs, state):
     {}
 """
 NO_GRAD = "with torch.no_grad():\n            target = teacher(x)"
+WITHOUT_GRADIENTS = [
+    NO_GRAD,
+    NO_GRAD.replace("no_grad()", "set_grad_enabled(False)"),
+    "target = predict(teacher, x)",
+    "target = teacher(x).detach()",
+]
 
 
-@pytest.mark.parametrize("run", [NO_GRAD, "target = predict(teacher, x)"])
+@pytest.mark.parametrize("run", WITHOUT_GRADIENTS)
 @pytest.mark.parametrize("made", ["fit(teacher)", "torch.optim.SGD(teacher.parameters())", "load(teacher, state)"])
 def test_the_backward_of_another_model_frees_nothing(run: str, made: str) -> None:
     """A teacher runs under no_grad, the student's loss goes backward: the teacher is still whole."""
@@ -695,6 +701,44 @@ def test_what_methods_run_and_train() -> None:
     main = "pair = Pair(net, other)\n    pair.step(xs)\n    pair.train_teacher()"
     text = rewrite(TEACHER.format("", "", NO_GRAD, main)).text
     assert "        self.teacher.reshard()\n        return torch.optim.SGD(self.teacher.parameters())\n" in text
+
+
+def test_what_a_method_runs_beside_another_model_of_its_object() -> None:
+    method = (
+        "with torch.no_grad():\n            y = self.teacher(1)\n        self.student(y).sum().backward()\n        "
+    )
+    text = rewrite(TEACHER.format(method, "", NO_GRAD, "")).text
+    assert "        self.teacher.reshard()\n        return torch.optim.SGD(self.teacher.parameters())\n" in text
+
+
+def test_a_model_in_a_dict() -> None:
+    text = "    models = {'a': model}\n    with torch.no_grad():\n        models['a'](xs)\n"
+    assert "    reshard_all(models['a'])\n    torch.optim.SGD(models['a'].parameters())\n" in body(
+        text + "    torch.optim.SGD(models['a'].parameters())\n"
+    )
+
+
+def test_a_function_that_runs_the_model_of_the_one_around() -> None:
+    text = "    @torch.no_grad()\n    def run(x):\n        return model(x)\n\n    net(run(xs)).sum().backward()\n"
+    made = "    torch.optim.SGD(model.parameters())\n"
+    assert body(text + made) == text + RESHARD + made
+
+
+def test_functions_of_another_file_beside_an_evaluation() -> None:
+    other = (
+        "import torch\n\n\n@torch.no_grad()\ndef predict(net, x):\n    return net(x)\n\n\ndef log(x):\n    print(x)\n"
+    )
+    text = HEAD.replace("import torch\n", "import torch\nfrom other import log, predict\n")
+    text += "    log(predict(model, xs))\n    log(xs)\n    net(xs).sum().backward()\n"
+    text += "    torch.optim.SGD(model.parameters())\n"
+    result = rewrite_files({"train.py": text, "other.py": other})
+    assert f"{RESHARD}    torch.optim.SGD(model.parameters())\n" in result.after["train.py"]
+
+
+def test_a_group_that_is_added_behind_an_evaluation() -> None:
+    text = "    with torch.no_grad():\n        model(xs)\n{}"
+    text += "    optimizer.add_param_group({{'params': model.parameters()}})\n"
+    assert body(text.format("")) == text.format(RESHARD)
 
 
 def test_models_that_change_their_parts() -> None:

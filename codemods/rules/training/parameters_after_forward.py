@@ -110,7 +110,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bool:
     """Whether the call gives, or resets, parameters of a wrapped model that may be the copies of a forward."""
     model, method = function.value, function.attr.value
-    if method == FREEZE or method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
+    if method == FREEZE or method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute, cst.Subscript)):
         return False
     if ModelKind.FSDP not in ctx.kinds(model) or is_inside(call, SUMMON, ctx.code(model), ctx):
         return False
