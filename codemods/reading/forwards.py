@@ -382,7 +382,8 @@ def _ran_without_grad(calls: list[cst.Call], model: str, ctx: Context) -> bool:
 def _leaves_whole(call: cst.Call, model: str, ctx: Context, depth: int = _DEPTH) -> bool | None:
     """Whether a call's last run of the model is one without gradients; None where no run is seen."""
     if _is_of_model(call, model, ctx):
-        return _is_without_backward(call, ctx) if runs(call, model, ctx) else None
+        is_run = runs(call, model, ctx) and not _is_of_plain(call, model, ctx)
+        return _is_without_backward(call, ctx) if is_run else None
     for where, function in ctx.runs(call) if depth else ():
         name = _name_given(model, call, function, ctx)
         if not name and where is ctx and _reads(function, model, ctx):
@@ -399,6 +400,14 @@ def _is_of_model(call: cst.Call, model: str, ctx: Context) -> bool:
     """`model(x)`, and what is called on it."""
     function = ctx.code(call.func)
     return function == model or function.startswith(f"{model}.")
+
+
+def _is_of_plain(call: cst.Call, model: str, ctx: Context) -> bool:
+    """Whether what a call is of is seen to be no FSDP model: another program's may have the same name."""
+    owner = call.func
+    while isinstance(owner, cst.Attribute) and ctx.code(owner) != model:
+        owner = owner.value
+    return ctx.kinds(owner).isdisjoint({ModelKind.FSDP, ModelKind.UNKNOWN})
 
 
 def _name_given(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Context) -> str:

@@ -762,3 +762,41 @@ def test_models_that_change_their_parts() -> None:
     assert (
         "        student.reshard()\n        optimizer = torch.optim.SGD(student.parameters())\n" in rewrite(text).text
     )
+
+
+OTHER = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def train(self):
+        self.model = FSDP(Net())
+        model = self.model
+        return make_optimizer(model)
+
+
+def make_optimizer(model):
+    return torch.optim.SGD(model.parameters())
+
+
+def step(model, xs):
+    with torch.no_grad():
+        return model(xs)
+
+
+def evaluate(model, xs):
+    return step(model, xs)
+
+
+def other(xs):
+    model = nn.Linear(2, 2)
+    evaluate(model, xs)
+    model.train()
+"""
+
+
+def test_what_another_model_of_the_same_name_does_is_its_own() -> None:
+    """`model.train()` of a plain one may be a call of `Trainer.train` for all that is seen (torchmultimodal)."""
+    assert "reshard" not in rewrite(OTHER).text
