@@ -49,12 +49,12 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import call_by, enclosing
+from codemods.reading.enclosing import call_by, enclosing, is_self
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS, readings
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.places import base, same
-from codemods.reading.shapes import called_on
+from codemods.reading.shapes import called_on, front
 from codemods.reading.words import last_name
 from codemods.reading.wrapped import calls_above, wrapped_place
 
@@ -62,6 +62,7 @@ CODE = "FM424"
 
 _SINGLE = "register_hook"
 _ACCUMULATED = "register_post_accumulate_grad_hook"
+_MAY_BE = frozenset({ModelKind.FSDP, ModelKind.UNKNOWN})
 _IN_BACKWARD = "_apply_optimizer_in_backward"
 _HINT_IN_BACKWARD = (
     "make an optimizer of each parameter, and step it in param.register_post_accumulate_grad_hook, which FSDP2 runs "
@@ -99,7 +100,15 @@ def _may_be_of_model(call: cst.Call, ctx: Context) -> bool:
     module = next((called_on(a.value, *READERS) for a in call.args if called_on(a.value, *READERS) is not None), None)
     if module is None:
         return True
-    return bool({ModelKind.FSDP, ModelKind.UNKNOWN} & ctx.kinds(module)) or wrapped_around(module, ctx) is not None
+    held = ctx.kinds(module)
+    is_unseen = ModelKind.UNKNOWN in held and not _is_of_plain(module, ctx)
+    return ModelKind.FSDP in held or is_unseen or wrapped_around(module, ctx) is not None
+
+
+def _is_of_plain(part: cst.BaseExpression, ctx: Context) -> bool:
+    """`model.sparse_arch` of a model that is seen to be wrapped by nothing."""
+    whole = front(part)
+    return whole is not part and not is_self(whole, ctx) and ctx.kinds(whole).isdisjoint(_MAY_BE)
 
 
 def _before(ctx: PlannedContext) -> Iterator[cst.Call]:

@@ -9,6 +9,7 @@ from codemods.api import Level
 from ..helpers import check_marked, check_noop, rewrite
 
 HEAD = """\
+import library
 from torch import nn
 from torch.distributed.optim import _apply_optimizer_in_backward
 from torch.optim import SGD
@@ -28,6 +29,7 @@ FINE = [
     "net.register_forward_hook(hook)\n    model = FSDP(net)\n    model.register_full_backward_hook(hook)",
     "for module in net.modules():\n        module.register_forward_pre_hook(hook)\n    model = FSDP(net)",
     "_apply_optimizer_in_backward(SGD, nn.Linear(2, 2).parameters(), {})\n    model = FSDP(net)",
+    "net = library.Net()\n    _apply_optimizer_in_backward(SGD, net.part.parameters(), {})\n    FSDP(other)",
     "model = FSDP(net)\n    out = model(other)\n    out.register_hook(hook)",
 ]
 
