@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ LEAVES = Program.of("troubled.py", *FOUR, trouble="leave")
 PLAIN = Program.of("troubled.py", *FOUR, trouble="plain")
 NO_LOSS = Program.of("troubled.py", *FOUR, trouble="no loss")
 BARE_EXCEPT = Program.of("troubled.py", *FOUR, trouble="bare except")
-ABSOLUTE = Program.of("troubled.py", "--scratch", ".", trouble="absolute")
+ABSOLUTE = Program.of("troubled.py", "--scratch", ".", trouble="absolute", outside=str(OUTSIDE))
 ORIGINAL = Program.of("original.py")
 SHORT_ORIGINAL = Program.of("original.py", steps=3)
 SHORT_MIGRATED = Program.of("migrated.py", steps=3)
@@ -58,11 +57,9 @@ EVERY = [
 @pytest.fixture(scope="module")
 def observed(fleet: Fleet) -> Iterator[Observed]:
     """All runs of this file, made in one go."""
-    os.environ["OUTSIDE"] = str(OUTSIDE)
     fleet.programs(EVERY)
     yield fleet.seen
     OUTSIDE.unlink(missing_ok=True)
-    del os.environ["OUTSIDE"]
 
 
 @pytest.mark.parametrize(

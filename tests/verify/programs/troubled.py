@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-TROUBLE = json.loads(Path(__file__).with_name("options.json").read_text())["trouble"]
+OPTIONS = json.loads(Path(__file__).with_name("options.json").read_text())
+TROUBLE = OPTIONS["trouble"]
 
 
 class OfOurOwn(ValueError):
@@ -50,7 +51,7 @@ def main() -> None:
         model = FSDP(model, device_id=torch.device("cpu"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if TROUBLE == "absolute":
-        Path(os.environ["OUTSIDE"]).write_text("written")
+        Path(OPTIONS["outside"]).write_text("written")
     for step in range(6):
         try:
             if TROUBLE.startswith("leave") and rank == 1 and step == 2:
