@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 LIBRARY = ("argparse", "ast", "asyncio/tasks", "doctest", "enum", "functools", "inspect", "tarfile")
 OWN = [path for room in ("fsdp_migrate", "codemods", "fixtures") for path in sorted((ROOT / room).rglob("*.py"))]
+"""Of which every third is looked at: all take a minute and a half."""
 NOT_ASKED = (cst.Parameters, cst.ParamStar, cst.ParamSlash, cst.ImportStar)
 """Nodes of which nobody asks the place."""
 
@@ -63,8 +64,8 @@ def test_nodes_and_places_are_those_of_libcst(text: str) -> None:
     compare(text)
 
 
-def test_nodes_and_places_of_all_our_sources() -> None:
-    for path in OWN:
+def test_nodes_and_places_of_our_sources() -> None:
+    for path in OWN[::3]:
         compare(path.read_text(encoding="utf-8"))
 
 
