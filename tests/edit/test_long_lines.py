@@ -95,6 +95,14 @@ def test_a_statement_that_the_user_has_on_several_lines_stays_there() -> None:
     assert written(line) == line.replace(".module", "")
 
 
+def test_a_statement_behind_one_that_goes_stays_as_it_is() -> None:
+    gone = "policy = functools.partial(\n    transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear}\n)\n"
+    kept = "by_size = functools.partial(\n    size_based_auto_wrap_policy, min_num_params=100\n)\n"
+    imports = "import functools\n\nfrom torch.distributed.fsdp.wrap import *\n\n"
+    after = written(f"{imports}{gone}\n{kept}\nother = FSDP(nn.Linear(2, 2), auto_wrap_policy=policy)\n")
+    assert kept in after and "policy = functools" not in after
+
+
 def test_brackets_of_an_argument_do_not_stay_around_a_value() -> None:
     after = written("other = FSDP(model, cpu_offload=(CPUOffload(True) if torch.cuda.is_available() else None))\n")
     assert "(CPUOffloadPolicy()" not in after.replace("offload_policy=(", "")
