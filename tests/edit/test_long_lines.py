@@ -80,6 +80,11 @@ def test_a_comment_of_the_user_stays_where_it_is() -> None:
     assert written(line).count("\n") == 1
 
 
+def test_words_of_a_comment_are_not_broken_at_their_hyphens() -> None:
+    after = broken("    # Each rank holds the whole parameters, and gradients are all-reduced.\n", 72, "    ", [0])
+    assert after.splitlines()[1] == "    # all-reduced."
+
+
 def test_a_statement_that_became_short_is_on_one_line() -> None:
     line = f"{LONG} = (\n    model.module.loss(batch) if isinstance(model, FSDP) else model.loss(batch)\n)\n"
     assert written(line) == f"{LONG} = model.loss(batch)\n"
