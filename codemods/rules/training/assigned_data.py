@@ -34,8 +34,9 @@ def restore(net, shadow):
 
 The same values, in the parameter's own memory, and not shared with the value any more. A value that is no DTensor
 raises. Where a model that is not sharded may come too, its tensors are exchanged as before: they may be shared with
-others (`p.data = engine[name]`), or the old ones kept (`backup[name] = p.data`). What only moves or casts the parameter (`p.data = p.data.to(device)`) is reported, and so is what is exchanged
-for a tensor that the parameter carries (`p.data = p._master`), which may be of another dtype.
+others (`p.data = engine[name]`), or the old ones kept (`backup[name] = p.data`). What only moves or casts the parameter
+(`p.data = p.data.to(device)`) is reported, and so is what is exchanged for a tensor that the parameter carries
+(`p.data = p._master`), which may be of another dtype.
 
 ## References
 
@@ -117,8 +118,7 @@ def _may_be_plain(reading: Reading, ctx: Context) -> bool:
 
 
 def _modules_of(read: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> Iterator[tuple[Context, cst.BaseExpression]]:
-    """What has the parameters: `model` of `model.named_parameters()`, of `params` for `dict(…)` of those, and `model.out`
-    of `model.out.weight`."""
+    """`model` of `model.named_parameters()`, by names too (`dict(…)` of those), `model.out` of `model.out.weight`."""
     if isinstance(read, cst.Call):
         if isinstance(read.func, cst.Attribute) and read.func.attr.value in READERS:
             yield ctx, read.func.value

@@ -257,7 +257,7 @@ def _is_nullcontext(node: cst.CSTNode | None, ctx: Context) -> bool:
 
 
 def _is_off(call: cst.Call, ctx: Context) -> bool:
-    """`autocast("cuda", enabled=False)` and `autocast("cuda", dtype=torch.float32)`, which cast no float32 parameter."""
+    """`autocast("cuda", enabled=False)` and `autocast("cuda", dtype=torch.float32)`, which cast no parameter."""
     given = {a.keyword.value: a.value for a in call.args if a.keyword is not None}
     dtype = given.get("dtype")
     is_float32 = isinstance(dtype, cst.Attribute) and ctx.dotted(dtype) in {"torch.float32", "torch.float"}
