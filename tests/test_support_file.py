@@ -298,7 +298,7 @@ def test_script_of_the_tests_of_a_package_in_src_imports_from_beside_it(tmp_path
 def test_a_module_of_a_package_that_nothing_imports_is_found_as_the_others_of_it(tmp_path: Path) -> None:
     """Beside the trainer an old one: no import was seen to work, and nothing of the program was written."""
     files = {
-        "main.py": "from train.trainer import wrap, x\n" + ACCUMULATE + "\n\nwrap(x, *x)\n",
+        "main.py": f"from train.trainer import wrap as other, x\n{WRAP}\n\nwrap(x, *x)\nother(x, *x)\n",
         "train/__init__.py": "",
         "train/trainer.py": "x = 1\n" + WRAP,
         "train/old.py": WRAP,
