@@ -295,6 +295,20 @@ def test_script_of_the_tests_of_a_package_in_src_imports_from_beside_it(tmp_path
     assert "tests/training/fsdp2_support.py" in written
 
 
+def test_a_module_of_a_package_that_nothing_imports_is_found_as_the_others_of_it(tmp_path: Path) -> None:
+    """Beside the trainer an old one: no import was seen to work, and nothing of the program was written."""
+    files = {
+        "main.py": f"from train.trainer import wrap as other, x\n{WRAP}\n\nwrap(x, *x)\nother(x, *x)\n",
+        "train/__init__.py": "",
+        "train/trainer.py": "x = 1\n" + WRAP,
+        "train/old.py": WRAP,
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert "fsdp2_support import shard_model\n" in written["train/old.py"]
+
+
 def test_scripts_that_import_no_package_import_from_beside_them(tmp_path: Path) -> None:
     files = {
         "pyproject.toml": "",

@@ -80,6 +80,8 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue  # the wrapper's own name, and the wrapper, have rules that rewrite it
         if any(_is_builtin(part, ctx) for part in parts) or _names_another_wrapper(node):
             continue  # no module is of that class, sharded or not
+        if _asks_for_a_part(node) and not any(ModelKind.FSDP in ctx.kinds(module) for module in asked):
+            continue
         named = any(_says("FSDP", part, ctx) for part in parts)
         if named or any(_is_in_model(ctx, module) for module in asked):
             message = "a module is told by its class's name or identity, and a sharded module has a class of its own"
@@ -176,6 +178,19 @@ def _names_another_wrapper(test: cst.Comparison) -> bool:
     """`type(m).__name__ == "DistributedDataParallel"`, which is none of the classes that are sharded."""
     named = named_classes(test)
     return named is not None and all(each.evaluated_value in _OTHER_WRAPPERS for each in named.classes)
+
+
+def _asks_for_a_part(test: cst.Comparison) -> bool:
+    """`"Block" in type(m).__name__`: the name of the new class is FSDP and the old one.
+
+    Of the wrapper itself, FSDP1's was another one.
+    """
+    part, operator = test.left, test.comparisons[0].operator
+    if len(test.comparisons) != 1 or not isinstance(operator, (cst.In, cst.NotIn)):
+        return False
+    text = str(part.evaluated_value) if isinstance(part, cst.SimpleString) else ""
+    ends = [text[len(end) :] for end in ("FSDP", "SDP", "DP", "P") if text.startswith(end)]
+    return text not in "FSDP" and all(rest[:1].islower() for rest in ends)
 
 
 def _class_of(node: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -86,9 +86,20 @@ def stores(function: cst.FunctionDef, ctx: Context) -> bool:
         if isinstance(node, (cst.AssignTarget, cst.AugAssign)):
             if isinstance(node.target, (cst.Attribute, cst.Subscript)):
                 return True
-        elif isinstance(node, cst.Call) and last_name(node.func) in STORING:
+        elif isinstance(node, cst.Call) and last_name(node.func) in STORING and not _fills_own(node, ctx):
             return True
     return False
+
+
+def _fills_own(call: cst.Call, ctx: Context) -> bool:
+    """`found.append(x)` of a list that the function makes itself."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    made = ctx.bound(owner) if isinstance(owner, cst.Name) else None
+    function = ctx.scope(call)
+    return bool(made) and all(
+        where is ctx and isinstance(each, (cst.List, cst.Dict, cst.Set)) and ctx.scope(each) is function
+        for where, each in made or ()
+    )
 
 
 def uses(ctx: Context, *names: str) -> bool:

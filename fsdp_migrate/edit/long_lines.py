@@ -20,7 +20,7 @@ from .apply import Rendered
 def fitted(before: Tree, rendered: Rendered) -> str:
     """The new text, with the lines broken that the edits made too long, and those joined that they made short."""
     lines = rendered.text.split("\n")
-    edited = _edited(rendered, lines)
+    edited = _edited(before, rendered, lines)
     rows = set(_too_long(before, lines, edited))
     for start, end in reversed(list(_statements(rendered.text))):
         if edited.keys().isdisjoint(range(start, end)):
@@ -116,14 +116,21 @@ def _says_the_same(code: str, bare: str) -> bool:
     return not is_tuple and ast.dump(trees[0]) == ast.dump(trees[1])
 
 
-def _edited(rendered: Rendered, lines: Sequence[str]) -> Mapping[int, Sequence[Edit]]:
+def _edited(before: Tree, rendered: Rendered, lines: Sequence[str]) -> Mapping[int, Sequence[Edit]]:
     """The rows, counted from 0, that edits have a part of."""
     starts = [0, *accumulate(len(line) + 1 for line in lines[:-1])]
     found = defaultdict(list)
     for start, end, edit in rendered.made:
+        if _takes_lines_away(before, edit):
+            continue  # what comes behind them is not touched
         for row in range(bisect_right(starts, start) - 1, bisect_right(starts, max(start, end - 1))):
             found[row].append(edit)
     return found
+
+
+def _takes_lines_away(before: Tree, edit: Edit) -> bool:
+    is_whole = before.line_start(edit.start) == edit.start and before.text[edit.start : edit.end].endswith("\n")
+    return is_whole and not edit.text
 
 
 def _too_long(before: Tree, lines: Sequence[str], edited: Mapping[int, Sequence[Edit]]) -> Iterator[int]:

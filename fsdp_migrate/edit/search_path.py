@@ -129,9 +129,11 @@ class SearchPath:
         if self.is_script(path) or path not in self._importers:
             # What a script imports must find its own imports too.
             run = reachable([path], self._graph)
-            roots = {root for each in run for root in self.own_roots(each)} or {self.folder(path)}
+            own = {root for each in run for root in self.own_roots(each)}
+            roots = own or {self.folder(path)}
             shown = {root for each in run for root in self._shown_roots(each)}
-            if shown < roots:  # what is installed is found from anywhere
+            # What is installed is found from anywhere; one of a package that imports nothing of it is none of a script.
+            if shown < roots and (own or self.is_script(path)):
                 roots = shown or {path.parent}
             folder = self.folder(path)
             if refuses_import(path.parent):

@@ -285,7 +285,8 @@ def _left_above(
     """`if isinstance(model, FSDP): return …` above: the condition does not hold here; that of an `assert` does."""
     for statement in takewhile(lambda statement: statement is not inner, statements):
         for test, met in _settled_by(statement):
-            says_something = _asked_for(file, test, node) is not None or _asks_for_model(file, test, node)
+            asked = _without_availability(file, test)
+            says_something = _asked_for(file, asked, node) is not None or _asks_for_model(file, asked, node)
             if says_something and _is_same(file, test, node):
                 yield test, met
 

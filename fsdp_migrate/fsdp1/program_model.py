@@ -323,10 +323,11 @@ class FileContext(ParsedSource):
 
     def _is_where_nothing_is_wrapped(self, node: cst.BaseExpression) -> bool:
         """Whether a run that comes here makes no FSDP model at all: `if args.zero:` wraps, and this is its `else`."""
-        conditions = self._facts.conditions
-        return conditions.says_anything(self.tree, node) and all(
-            conditions.exclude(self.tree, node, cast("FileContext", file).tree, call)
-            for file, call in self._facts.wrapping.calls(self.path)
+        conditions, calls = self._facts.conditions, self._facts.wrapping.calls(self.path)
+        return (
+            bool(calls)
+            and conditions.says_anything(self.tree, node)
+            and all(conditions.exclude(self.tree, node, cast("FileContext", file).tree, call) for file, call in calls)
         )
 
     def _is_annotated_otherwise(self, name: cst.Name) -> bool:

@@ -43,7 +43,8 @@ def _short_docstring(line: str, width: int) -> list[str]:
     if not rest or len(margin) + len(first) + 1 > width:
         first, rest = "", text[:-3]
     room = width - len(margin)
-    below = wrap(rest, room - 3 * (len(rest) <= room), break_long_words=False)  # one line would take the quotes
+    length = room - 3 * (len(rest) <= room)  # one line would take the quotes
+    below = wrap(rest, length, break_long_words=False, break_on_hyphens=False)
     below = [f"{margin}{each}" for each in below]
     return [*([f"{margin}{first}.", ""] if first else []), *below, margin + quotes]
 

@@ -77,7 +77,14 @@ def _of_line(line: str, width: int, indent: str, is_inside: bool) -> list[str]:
 def _comment(comment: str, width: int) -> list[str]:
     if width < _NARROW:
         return [comment]
-    return wrap(comment.lstrip("# "), width, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
+    return wrap(
+        comment.lstrip("# "),
+        width,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)

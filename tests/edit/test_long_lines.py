@@ -80,6 +80,11 @@ def test_a_comment_of_the_user_stays_where_it_is() -> None:
     assert written(line).count("\n") == 1
 
 
+def test_words_of_a_comment_are_not_broken_at_their_hyphens() -> None:
+    after = broken("    # Each rank holds the whole parameters, and gradients are all-reduced.\n", 72, "    ", [0])
+    assert after.splitlines()[1] == "    # all-reduced."
+
+
 def test_a_statement_that_became_short_is_on_one_line() -> None:
     line = f"{LONG} = (\n    model.module.loss(batch) if isinstance(model, FSDP) else model.loss(batch)\n)\n"
     assert written(line) == f"{LONG} = model.loss(batch)\n"
@@ -93,6 +98,15 @@ def test_arguments_below_one_another_stay_so() -> None:
 def test_a_statement_that_the_user_has_on_several_lines_stays_there() -> None:
     line = "loss = torch.add(\n    model.module.loss(batch), 1\n)\n"
     assert written(line) == line.replace(".module", "")
+
+
+def test_a_statement_behind_one_that_goes_stays_as_it_is() -> None:
+    gone = "policy = functools.partial(\n    transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear}\n)\n"
+    kept = "by_size = functools.partial(\n    size_based_auto_wrap_policy, min_num_params=100\n)\n"
+    imports = "import functools\n\nfrom torch.distributed.fsdp.wrap import *\n\n"
+    after = written(f"{imports}{gone}\n{kept}\nother = FSDP(nn.Linear(2, 2), auto_wrap_policy=policy)\n")
+    assert kept in after
+    assert "policy = functools" not in after
 
 
 def test_brackets_of_an_argument_do_not_stay_around_a_value() -> None:

@@ -2149,10 +2149,34 @@ row(
 support(
     "ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING
 )
-support(
-    "ignored module under a size-based policy",
+for name, arguments in {
+    "of 200": BY_SIZE.format("200"),
+    "of 500": BY_SIZE.format("500"),
+    "in bf16": f"{BY_SIZE.format('500')}, {IN_BF16}",
+}.items():
+    row(
+        f"ignored module under a size-based policy {name}",
+        "Nested",
+        f'{arguments}, ignored_modules=[model.layers["a"].inner]',
+        torch_version=IGNORING,
+    )
+row(
+    "ignored parameters under a size-based policy",
     "Nested",
-    BY_SIZE.format("500") + ', ignored_modules=[model.layers["a"]]',
+    BY_SIZE.format("300") + ', ignored_states=list(model.layers["a"].inner.up.parameters())',
+    torch_version=IGNORING,
+)
+program(
+    "ignored module under a policy that counts",
+    """
+    def large(module, recurse, nonwrapped_numel):
+        return recurse or (nonwrapped_numel > 100 and not isinstance(module, nn.ModuleDict))
+
+
+    def build():
+        model = Nested()
+        return FSDP(model, auto_wrap_policy=large, ignored_modules=[model.layers["a"].inner], use_orig_params=True)
+    """,
     torch_version=IGNORING,
 )
 

@@ -130,6 +130,21 @@ def test_units_keep_out_of_ignored_modules() -> None:
     ).replace("ignored = ", "    ignored = ", 1)
 
 
+@pytest.mark.parametrize(
+    ("argument", "kept_out"),
+    [
+        ("ignored_modules=[model.head]", "skipped=ignored, ignored=ignored_params"),
+        ("ignored_states=list(model.head.parameters())", "ignored=ignored_params"),
+    ],
+)
+def test_a_policy_that_counts_counts_without_what_is_ignored(argument: str, kept_out: str) -> None:
+    """It went through shard_model."""
+    above = "    def policy(module, recurse, nonwrapped_numel):\n        return recurse or nonwrapped_numel > 100\n\n"
+    text = body(f"auto_wrap_policy=policy, {argument}", above)
+    assert f"for unit in policy_units(model, policy, {kept_out}):\n" in text
+    assert "fully_shard(unit, ignored_params=ignored_params)\n" in text
+
+
 def test_units_may_hold_ignored_parameters() -> None:
     text = body(f"{BLOCKS}, ignored_states=frozen", "    frozen = [p for p in model.parameters() if p.frozen]\n")
     assert "    ignored_params = set(frozen)\n" in text

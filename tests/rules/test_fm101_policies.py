@@ -1020,6 +1020,20 @@ def test_mixed_precision_looks_inside_of_everything() -> None:
     assert "for unit in policy_units(model, policy, look_inside=True):" in result.text
 
 
+@pytest.mark.parametrize(("found", "looks_inside"), [("[]", True), ("SEEN", False)])
+def test_mixed_precision_looks_inside_of_what_a_policy_that_fills_a_list_of_its_own_says(
+    found: str, looks_inside: bool
+) -> None:
+    """What is stored elsewhere is stored when it is asked."""
+    policy = (
+        f"def policy(module, recurse, nonwrapped_numel):\n    found = {found}\n    found.append(nonwrapped_numel)\n"
+    )
+    wrap = "def wrap(model):\n    return FSDP(model, auto_wrap_policy=policy, mixed_precision=MixedPrecision())\n"
+    more = "from torch.distributed.fsdp import MixedPrecision\n\nSEEN = []\n"
+    text = rewrite(f"{IMPORTS}\n{more}\n\n{policy}    return sum(found) > 100\n\n\n{wrap}").text
+    assert ("look_inside=True" in text) is looks_inside
+
+
 @pytest.mark.parametrize(
     "policy", ["CustomPolicy(lambda m: m.settings)", "CustomPolicy(lambda m: {'cpu_offload': None})"]
 )

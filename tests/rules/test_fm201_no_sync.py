@@ -37,6 +37,37 @@ def test_noop(text: str) -> None:
     check_noop(text)
 
 
+HELD_ELSEWHERE = """\
+from contextlib import nullcontext
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+
+    def save(self):
+        if FSDP is not None and isinstance(self.model, FSDP):
+            with FSDP.state_dict_type(self.model, 1):
+                return 1
+        return self.model.state_dict()
+
+    def step(self, batch, is_last):
+        skip = self.model.no_sync if hasattr(self.model, "no_sync") and not is_last else nullcontext
+        with skip():
+            self.model(batch).sum().backward()
+"""
+
+
+def test_one_that_is_asked_for_of_a_model_that_nobody_is_seen_to_give() -> None:
+    """The test of it became one for an FSDP2 model, which has none: the first step raised."""
+    files = {"trainer.py": HELD_ELSEWHERE, "train.py": f"{HEAD}model = FSDP(net)\n"}
+    text = rewrite_files(files).after["trainer.py"]
+    assert "partial(no_sync, self.model)" in text
+    assert "return self.model.state_dict()\n" in text
+
+
 def test_method_of_another_class_stays() -> None:
     text = "class Meter:\n    def no_sync(self):\n        pass\n\n\nMeter().no_sync()\nmodel = FSDP(net)\n"
     assert "Meter().no_sync()\n" in rewrite(HEAD + text).text

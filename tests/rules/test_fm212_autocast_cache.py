@@ -38,6 +38,7 @@ STAYS = {
     "another context": "with other.context():\n    for x in batches:\n        model(x)\n        optimizer.step()",
     "no cache": "with torch.autocast('cuda', cache_enabled=False):\n    for x in batches:\n        model(x)",
     "turned off": "with torch.autocast('cuda', enabled=False):\n    for x in batches:\n        model(x)",
+    "float32": "with torch.autocast('cuda', dtype=torch.float32):\n    for x in batches:\n        model(x)",
     "no forward": "with torch.autocast('cuda'):\n    for x in batches:\n        model.eval()",
 }
 ONCE = {

@@ -95,6 +95,35 @@ def test_master_weights_that_a_parameter_carries_raise() -> None:
     assert "raise NotImplementedError" in result.text
 
 
+EITHER = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Policy:
+    def __init__(self, net):
+        self.model = net
+
+    def wrap(self):
+        self.model = FSDP(self.model)
+
+    def share(self, others):
+        for name, param in self.model.named_parameters():
+            {}
+"""
+
+
+def test_a_model_that_is_not_sharded_has_its_tensors_exchanged_as_before() -> None:
+    """They were copies of what the engine has, and no longer the same, without a word."""
+    result = rewrite(EITHER.format("param.data = others[name]"))
+    copied = "if isinstance(param, DTensor):\n    param.data.copy_(others[name])\nelse:\n    param.data = others[name]"
+    assert copied.replace("\n", "\n            ") in result.text
+    assert "from torch.distributed.tensor import DTensor\n" in result.text
+    named = EITHER.replace("        for", "        params = dict(self.model.named_parameters())\n        for")
+    named = named.replace("in self.model.named_parameters()", "in params.items()")
+    assert copied.replace("\n", "\n            ") in rewrite(named.format("param.data = others[name]")).text
+    assert "param.data.copy_(1); x()" in rewrite(EITHER.format("param.data = 1; x()")).text
+
+
 def test_value_in_parentheses() -> None:
     text = "    for p in model.parameters():\n        p.data = (\n            x\n        )\n"
     assert "        p.data.copy_(\n            x\n        )\n" in rewrite(HEAD + text).text

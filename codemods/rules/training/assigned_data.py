@@ -33,8 +33,10 @@ def restore(net, shadow):
 ## Fix safety
 
 The same values, in the parameter's own memory, and not shared with the value any more. A value that is no DTensor
-raises. What only moves or casts the parameter (`p.data = p.data.to(device)`) is reported, and so is what is exchanged
-for a tensor that the parameter carries (`p.data = p._master`), which may be of another dtype.
+raises. Where a model that is not sharded may come too, its tensors are exchanged as before: they may be shared with
+others (`p.data = engine[name]`), or the old ones kept (`backup[name] = p.data`). What only moves or casts the parameter
+(`p.data = p.data.to(device)`) is reported, and so is what is exchanged for a tensor that the parameter carries
+(`p.data = p._master`), which may be of another dtype.
 
 ## References
 
@@ -44,15 +46,17 @@ for a tensor that the parameter carries (`p.data = p._master`), which may be of 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, left, rewritten
+from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, left, rewritten
 from codemods.plan import PlannedContext
 from codemods.reading.dimensions import is_for_scalars
-from codemods.reading.model_parameters import readings
-from codemods.reading.model_parts import is_given_plain
-from codemods.reading.shapes import parameters
+from codemods.reading.layout import line_before
+from codemods.reading.model_parameters import READERS, Reading, readings
+from codemods.reading.model_parts import is_given_plain, wrapped_around
+from codemods.reading.shapes import alone, parameters
 
 CODE = "FM213"
 
@@ -62,6 +66,8 @@ _SAME = frozenset({"clone", "data", "detach"})
 _RESHAPES = frozenset({"expand", "flatten", "narrow", "permute", "repeat", "reshape", "squeeze", "t", "transpose"})
 _RESHAPES |= {"unflatten", "unsqueeze", "view"}
 
+_DEPTH = 3
+"""How many names are followed that stand for parameters."""
 _DTENSOR = Import("torch.distributed.tensor", "DTensor")
 _MOVED = "a sharded parameter is moved or cast through .data, which an FSDP2 model does not follow"
 _EXCHANGED = "the data of a sharded parameter are exchanged for a tensor that is kept on it, which FSDP2 does not see"
@@ -76,7 +82,10 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     target, value = statement.targets[0].target, statement.value
     if len(statement.targets) != 1 or not isinstance(target, cst.Attribute) or target.attr.value != "data":
         return None
-    if not ctx.plan.wraps or is_for_scalars(statement, ctx) or not _is_of_model(target.value, statement, ctx):
+    if not ctx.plan.wraps or is_for_scalars(statement, ctx):
+        return None
+    reading = _reading(target.value, statement, ctx)
+    if reading is None and not _is_of_optimizer(target.value, statement, ctx):
         return None
     if _is_above_the_wrap(statement, ctx):
         return None
@@ -93,8 +102,40 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     if isinstance(value, cst.Yield) and not value.lpar:
         written = f"({written})"
     message = f"`{param}.data` is written in place: FSDP2 does not see a tensor that is put in its stead"
-    change = Edit(*ctx.span(statement), f"{ctx.quote(target.value)}.data.copy_({written})")
-    return rewritten(CODE, ctx, statement, [change], message)
+    copied = f"{ctx.quote(target.value)}.data.copy_({written})"
+    if reading is None or not _may_be_plain(reading, ctx) or not _can_be_two(statement, ctx):
+        return rewritten(CODE, ctx, statement, [Edit(*ctx.span(statement), copied)], message)
+    dtensor, line = ctx.named(_DTENSOR, statement), f"{ctx.newline}{line_before(ctx, statement)}"
+    lines = [f"if isinstance({ctx.quote(target.value)}, {dtensor.local}):", f"{ctx.indent}{copied}"]
+    lines += ["else:", f"{ctx.indent}{ctx.quote(target)} = {ctx.quote(value)}"]
+    return rewritten(CODE, ctx, statement, [Edit(*ctx.span(statement), line.join(lines))], message, [dtensor])
+
+
+def _may_be_plain(reading: Reading, ctx: Context) -> bool:
+    """Whether a model that is not sharded can come there too."""
+    around = (wrapped_around(module, where) for where, module in _modules_of(reading.node, ctx))
+    return any(found is not None and found[0].kinds(found[1]) != {ModelKind.FSDP} for found in around)
+
+
+def _modules_of(read: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> Iterator[tuple[Context, cst.BaseExpression]]:
+    """`model` of `model.named_parameters()`, by names too (`dict(…)` of those), `model.out` of `model.out.weight`."""
+    if isinstance(read, cst.Call):
+        if isinstance(read.func, cst.Attribute) and read.func.attr.value in READERS:
+            yield ctx, read.func.value
+        for argument in read.args if isinstance(read.func, cst.Name) else ():
+            yield from _modules_of(argument.value, ctx, depth)
+    elif isinstance(read, cst.Name) and depth:
+        for made in ctx.origins(read):
+            if made.node is not None and made.node is not read:
+                yield from _modules_of(made.node, made.file, depth - 1)
+    elif isinstance(read, cst.Attribute):
+        yield ctx, read.value
+
+
+def _can_be_two(statement: cst.Assign, ctx: Context) -> bool:
+    """Whether it is a line of its own."""
+    line = ctx.parent(statement)
+    return alone(line) is statement and isinstance(line and ctx.parent(line), (cst.IndentedBlock, cst.Module))
 
 
 def _is_above_the_wrap(statement: cst.Assign, ctx: Context) -> bool:
@@ -145,17 +186,21 @@ def _is_in_parentheses(value: cst.BaseExpression) -> bool:
     return len(value.lpar) == 1 and not isinstance(value, (cst.Tuple, cst.GeneratorExp, cst.Yield))
 
 
-def _is_of_model(param: cst.BaseExpression, statement: cst.Assign, ctx: Context) -> bool:
-    """Whether it is seen to be a parameter of a wrapped model, in a loop or by its name, or one of an optimizer's."""
+def _reading(param: cst.BaseExpression, statement: cst.Assign, ctx: Context) -> Reading | None:
+    """Where it is seen to be a parameter of a wrapped model, in a loop or by its name."""
     text = ctx.code(param)
     start, end = ctx.span(statement)
     for reading in readings(ctx):
         first, last = ctx.span(reading.body)
         if first <= start and end <= last and ctx.code(reading.param) == text:
-            return True
-    # Whose parameters an optimizer has is often not seen: a file that names FSDP1 does not speak of another's.
+            return reading
+    return None
+
+
+def _is_of_optimizer(param: cst.BaseExpression, statement: cst.Assign, ctx: Context) -> bool:
+    """Whose parameters an optimizer has is often not seen: a file that names FSDP1 does not speak of another's."""
     names_fsdp1 = any(True for _ in ctx.references())
-    return names_fsdp1 and any(_goes_over_optimizer(loop, text, ctx) for loop in ctx.ancestors(statement))
+    return names_fsdp1 and any(_goes_over_optimizer(loop, ctx.code(param), ctx) for loop in ctx.ancestors(statement))
 
 
 def _goes_over_optimizer(loop: cst.CSTNode, param: str, ctx: Context) -> bool:

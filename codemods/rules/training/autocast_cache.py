@@ -257,9 +257,11 @@ def _is_nullcontext(node: cst.CSTNode | None, ctx: Context) -> bool:
 
 
 def _is_off(call: cst.Call, ctx: Context) -> bool:
-    """`autocast("cuda", enabled=False)`, which casts nothing."""
-    enabled = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "enabled")
-    return any(ctx.code(value) == "False" for value in enabled)
+    """`autocast("cuda", enabled=False)` and `autocast("cuda", dtype=torch.float32)`, which cast no parameter."""
+    given = {a.keyword.value: a.value for a in call.args if a.keyword is not None}
+    dtype = given.get("dtype")
+    is_float32 = isinstance(dtype, cst.Attribute) and ctx.dotted(dtype) in {"torch.float32", "torch.float"}
+    return is_float32 or ("enabled" in given and ctx.code(given["enabled"]) == "False")
 
 
 def _is_low_by_key(autocast: tuple[Context, _Autocast], forwards: Sequence[_Forward]) -> bool:

@@ -102,7 +102,7 @@ def fix(node: cst.Attribute | cst.Call, ctx: Context) -> Fix | None:
     call, held = ctx.parent(node), ctx.kinds(node.value)
     model = ctx.code(node.value)
     is_called = isinstance(call, cst.Call) and call.func is node
-    if ModelKind.FSDP not in held and not is_called:
+    if ModelKind.FSDP not in held and not is_called and not _is_asked_for(node, ctx):
         return _manual(node, ctx, f"cannot tell whether `{model}` is an FSDP model")
     if isinstance(call, cst.AssignTarget):
         return _manual(node, ctx, f"`{model}.no_sync` is replaced by something else")
@@ -154,6 +154,18 @@ def _with_discard(call: cst.Call, ctx: Context) -> Fix | None:
     line, item = discard(call, model, ctx)
     message = "zero_grad drops what no_sync left unsynchronised, as under FSDP1"
     return Fix([line], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+
+
+def _is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
+    """`model.no_sync if hasattr(model, "no_sync") and accumulates else …`: the function takes what has one."""
+    test = f"hasattr({ctx.code(node.value)}, "
+    asked = (
+        part
+        for inner, outer in upward(ctx, node)
+        if isinstance(outer, (cst.If, cst.IfExp)) and inner is outer.body
+        for part in conjuncts(outer.test)
+    )
+    return any(ctx.code(part).startswith(test) and "no_sync" in ctx.code(part) for part in asked)
 
 
 def _is_missed(node: cst.Attribute, ctx: Context) -> bool:
@@ -313,7 +325,8 @@ def _is_written(node: cst.Attribute, ctx: Context) -> bool:
     """Whether this `no_sync` becomes one that leaves gradients behind."""
     call = ctx.parent(node)
     is_called = isinstance(call, cst.Call) and call.func is node
-    if isinstance(call, cst.AssignTarget) or (ModelKind.FSDP not in ctx.kinds(node.value) and not is_called):
+    is_seen = ModelKind.FSDP in ctx.kinds(node.value) or is_called or _is_asked_for(node, ctx)
+    if isinstance(call, cst.AssignTarget) or not is_seen:
         return False
     return not (_is_nested(node, ctx) or (isinstance(call, cst.Call) and _holds_forward_alone(call, ctx)))
 

@@ -28,8 +28,6 @@ def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft:
 
 def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> None:
     """Ask a policy which modules it picks: of each module, where it looks at no more than the module, and its marks."""
-    if draft.ignores and not are_by_module(origins, draft.file):
-        raise NotStatic(f"auto_wrap_policy: {origins[0].text}")  # it may count parameters, or look inside of modules
     guard = "" if is_given else f"{text} is not None"
     draft.notes.append(
         Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")
@@ -58,6 +56,8 @@ def find_units(draft: Draft) -> None:
         return
     more = f", look_inside={draft.casts or True}" if found.looks_inside else ""
     more += f", kept={draft.float32_class}" if draft.float32_class else ""
+    more += f", skipped={draft.ignored_modules}" if draft.ignored_modules else ""
+    more += f", ignored={draft.ignored}" if draft.ignored else ""
     units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {found.policy}{more})"
     draft.selector = replace(found, units=units)
 
