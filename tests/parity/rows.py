@@ -2149,12 +2149,36 @@ row(
 support(
     "ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING
 )
-support(
-    "ignored module under a size-based policy",
-    "Nested",
-    BY_SIZE.format("500") + ', ignored_modules=[model.layers["a"]]',
-    torch_version=IGNORING,
-)
+for size in ("0", "500"):
+    row(
+        f"ignored module under a size-based policy, {size}",
+        "Nested",
+        BY_SIZE.format(size) + ', ignored_modules=[model.layers["a"]]',
+        torch_version=IGNORING,
+    )
+for kind, returned in {
+    "hands on to classes": "transformer_auto_wrap_policy(module, recurse, nonwrapped_numel, {Block})",
+    "hands on a size": "size_based_auto_wrap_policy(module, recurse, nonwrapped_numel, min_num_params=500)",
+    "counts": "recurse or nonwrapped_numel >= 500",
+}.items():
+    for where, ignored in {
+        "": "",
+        ", beside ignored modules": 'ignored_modules=[model.layers["a"].inner], ',
+        ", beside ignored parameters": 'ignored_states=list(model.layers["a"].inner.up.parameters()), ',
+    }.items():
+        program(
+            f"policy function that {kind}{where}",
+            f"""
+            def policy(module, recurse, nonwrapped_numel):
+                return {returned}
+
+
+            def build():
+                model = Nested()
+                return FSDP(model, {ignored}auto_wrap_policy=policy, use_orig_params=True)
+            """,
+            torch_version=IGNORING,
+        )
 
 for version in (OLDEST, (2, 13)):
     program(

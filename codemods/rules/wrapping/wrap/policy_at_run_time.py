@@ -28,13 +28,11 @@ def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft:
 
 def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> None:
     """Ask a policy which modules it picks: of each module, where it looks at no more than the module, and its marks."""
-    if draft.ignores and not are_by_module(origins, draft.file):
-        raise NotStatic(f"auto_wrap_policy: {origins[0].text}")  # it may count parameters, or look inside of modules
     guard = "" if is_given else f"{text} is not None"
     draft.notes.append(
         Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")
     )
-    if are_by_module(origins, draft.file, or_mark=True):
+    if are_by_module(origins, draft.file, or_mark=not draft.ignores):  # what is ignored was not asked about
         test, ask = (f"{text}({{module}}, recurse={recurse}, nonwrapped_numel=0)" for recurse in (False, True))
         marks = "" if are_by_module(origins, draft.file) else ask
         container = not all(_picks_layers(origin) for origin in origins if not origin.is_none)
@@ -58,7 +56,7 @@ def find_units(draft: Draft) -> None:
         return
     more = f", look_inside={draft.casts or True}" if found.looks_inside else ""
     more += f", kept={draft.float32_class}" if draft.float32_class else ""
-    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {found.policy}{more})"
+    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {found.policy}{draft.left_out}{more})"
     draft.selector = replace(found, units=units)
 
 
