@@ -523,6 +523,35 @@ program(
         return wrapper(model)
     """,
 )
+FACTORY = "partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)"
+HOLDERS = {
+    "in a table": (f'WRAPPERS = {{"fsdp": {FACTORY}, "none": lambda module: module}}', 'WRAPPERS["fsdp"]'),
+    "in a class": (f"class Trainer:\n    wrap = staticmethod({FACTORY})", "Trainer.wrap"),
+    "of an object": (f"class Trainer:\n    def __init__(self):\n        self.wrap = {FACTORY}", "Trainer().wrap"),
+    "with a policy, of an object": (
+        "class Trainer:\n    def __init__(self):\n"
+        f"        self.wrap = partial(FSDP, {BLOCKS}, sync_module_states=True, use_orig_params=True)",
+        "Trainer().wrap",
+    ),
+}
+for kind, (above, wrapper) in HOLDERS.items():
+    blocks = f"nn.ModuleList([{wrapper}(block) for block in model.blocks])"
+    parts = "" if "policy" in kind else f"    model.blocks = {blocks}\n"
+    program(
+        f"by hand, through a partial {kind}",
+        f"{above}\n\n\ndef build():\n    model = Plain()\n{parts}    return {wrapper}(model)\n",
+        seed_by_rank="policy" in kind,
+    )
+for kind in ("FSDP", FACTORY):
+    program(
+        f"by hand, through map, {'with arguments' if kind == FACTORY else 'as it is'}",
+        f"""
+        def build():
+            model = Plain()
+            model.blocks = nn.ModuleList(map({kind}, model.blocks))
+            return FSDP(model)
+        """,
+    )
 program(
     "by hand in bf16, through a partial",
     """

@@ -214,6 +214,12 @@ def root_call(made: Draft) -> str:
     return joined_lines(text.split("\n"), indent[_taken_out(made) :], ctx)
 
 
+def partial_of(made: Draft) -> str:
+    """`partial(fully_shard, …)` in the place of `partial(FSDP, …)`; `fully_shard` itself where nothing is given."""
+    function, given = made.imported(PACKAGE, "fully_shard"), _keywords({**made.root_kwargs, **made.common_kwargs})
+    return f"{made.file.quote(made.call.func)}({', '.join([function, *given])})" if given else function
+
+
 def body_of_function(made: Draft, indent: str) -> list[str]:
     """The lines of a function of the model."""
     width = len(indent) + 4

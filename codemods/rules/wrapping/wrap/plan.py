@@ -12,14 +12,21 @@ from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name, block_of, class_given, context_of
+from codemods.reading.manual import argument_name, block_of, class_given, context_of, is_map
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
 
 from . import ignored
-from .as_function import given_later, refuse_bound_below, refuse_rebound
+from .as_function import (
+    given_later,
+    in_expression,
+    is_called_plainly,
+    is_statement,
+    reads_later,
+    refuse_bound_below,
+)
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
@@ -305,17 +312,22 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
 
     Raises NotStatic where it cannot say what the partial said.
     """
-    if any(argument.keyword is None for argument in call.args[1:]):
+    if any(argument.keyword is None for argument in call.args[1:]) and not is_map(call):
         raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
-    refuse_rebound(ctx, call)
+    has_place = is_statement(ctx, call) and not reads_later(ctx, call)
+    if not has_place and not is_called_plainly(ctx, call):
+        raise NotStatic("the constructor is passed on as a value, in an expression, a loop or a class")
     made = Draft(ctx, call, call.args[0].value, "", is_function=True)
     made.model = made.fresh("model", "net", "sharded_model")
     made.quoted.add(made.model)
     given = read_arguments(ctx, call)
     _take(given, made)
-    given.values.update(given_later(made))
+    if has_place:
+        given.values.update(given_later(made))
     _translate({name: value for name, value in given.values.items() if name != "module"}, made)
     gather_arguments(made)
+    if not has_place:
+        in_expression(made)
     return made
 
 
