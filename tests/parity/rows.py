@@ -549,7 +549,7 @@ for kind in ("FSDP", FACTORY):
         def build():
             model = Plain()
             model.blocks = nn.ModuleList(map({kind}, model.blocks))
-            return FSDP(model)
+            return {"FSDP" if kind == "FSDP" else FACTORY}(model)
         """,
     )
 program(
