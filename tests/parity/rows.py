@@ -542,6 +542,20 @@ for kind, (above, wrapper) in HOLDERS.items():
         f"{above}\n\n\ndef build():\n    model = Plain()\n{parts}    return {wrapper}(model)\n",
         seed_by_rank="policy" in kind,
     )
+program(
+    "by hand, through a function of any arguments",
+    """
+    def shard(*args, **kwargs):
+        return FSDP(*args, **kwargs)
+
+
+    def build():
+        model = Plain()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = shard(block, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+        return shard(model, use_orig_params=True)
+    """,
+)
 for kind in ("FSDP", FACTORY):
     program(
         f"by hand, through map, {'with arguments' if kind == FACTORY else 'as it is'}",

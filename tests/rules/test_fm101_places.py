@@ -840,6 +840,38 @@ def test_a_function_does_not_read_an_attribute_that_the_program_sets_again() -> 
     assert "partial(shard_model, device_id=self.rank)" in again.text
 
 
+STARRED = """
+    def shard(*args, **kwargs):
+        return FSDP(*args, **kwargs)
+
+
+    model = shard(net, use_orig_params=True)
+"""
+
+
+def test_one_value_that_is_handed_on_by_its_place_is_the_model() -> None:
+    after = code(STARRED).replace("(*args, **kwargs):", "(module, **kwargs):")
+    after = after.replace("return FSDP(*args, **kwargs)", "return fully_shard(module)")
+    assert rewrite(BEFORE + code(STARRED)).text == AFTER + after
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("shard(net, ", "shard(net, group, "),
+        ("shard(net, ", "shard(*nets, "),
+        ("shard(net, ", "shard(module=net, "),
+        ("    return", "    print(args)\n        return"),
+        ("    def shard", "    @cache\n    def shard"),
+        ("    model = shard(", "    shards = [shard]\n    model = shard("),
+    ],
+    ids=["two values", "a list", "by name", "read elsewhere", "decorated", "kept"],
+)
+def test_several_values_that_are_handed_on_by_their_place(change: tuple[str, str]) -> None:
+    assert change[0] in STARRED
+    assert "    return shard_model(*args, **kwargs)\n" in rewrite(BEFORE + code(STARRED.replace(*change, 1))).text
+
+
 @pytest.mark.parametrize(
     "arguments", ["**kwargs", "*arguments", "use_orig_params=True, **kwargs"], ids=["kwargs", "args", "both"]
 )

@@ -1026,6 +1026,18 @@ def test_policies_that_only_look_at_the_module_are_asked_in_the_loop(policy: str
     assert not result.support
 
 
+def test_a_policy_that_is_seen_gives_units_no_arguments_of_their_own() -> None:
+    """Though another file has a `CustomPolicy`, which is another object."""
+    other = f"{IMPORTS}policy = CustomPolicy(lambda module: {{}} if module.large else False)\n"
+    wrap = "def wrap(model):\n    return FSDP(model, auto_wrap_policy=policy)\n"
+    own = f"def policy({_ALL}):\n    return nonwrapped_numel > 100\n\n\n"
+    assert rewrite_files({"train.py": f"{IMPORTS}import other\n\n\n{own}{wrap}", "other.py": other}).support == {
+        "policy_units"
+    }
+    unseen = f"{IMPORTS}import other\nfrom plugins import policy\n\n\n{wrap}"
+    assert rewrite_files({"train.py": unseen, "other.py": other}).support == {"shard_model"}
+
+
 def test_policy_that_is_not_seen_may_count_where_another_file_counts() -> None:
     wrap = "import policies\n" + IMPORTS + WRAP + "    return FSDP(model, auto_wrap_policy=make_policy())\n"
     for counting in (

@@ -513,6 +513,29 @@ MOVED = [
     ),
     pytest.param(
         """
+        def shard(*args):
+            return FSDP(*args, use_orig_params=True)
+
+
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            model = shard(model)
+            return model, optimizer
+        """,
+        """
+        def shard(module):
+            return fully_shard(module)
+
+
+        def main(model):
+            model = shard(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="through a function of any arguments",
+    ),
+    pytest.param(
+        """
         def main(model):
             optimizer = torch.optim.AdamW(model.parameters())
             model.layers = nn.ModuleList(map(functools.partial(FSDP, use_orig_params=True), model.layers))

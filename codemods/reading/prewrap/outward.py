@@ -169,7 +169,13 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
     """The calls that lead here, with the place that the model has there."""
     name, _, rest = model.partition(".")
     ways = ToldWays(ctx, site)
-    for where, caller, argument in ctx.passed_to(site, name) if not _is_bound_anew(ctx, site, name) else ():
+    function = ctx.scope(site)
+    star = function.params.star_arg if isinstance(function, cst.FunctionDef) else None
+    given = ctx.passed_to(site, name) if not _is_bound_anew(ctx, site, name) else ()
+    if isinstance(star, cst.Param) and star.name.value == name:
+        callers = ((where, caller, next(iter(caller.args), None)) for where, caller in ctx.callers(site))
+        given = [(where, caller, first.value) for where, caller, first in callers if first and first.keyword is None]
+    for where, caller, argument in given:
         outer = base(argument)
         if outer is not None and ways.lead_from(caller):
             yield where, caller, f"{outer}.{rest}" if rest else outer
@@ -179,7 +185,7 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
             if receiver is not None:
                 yield where, caller, f"{receiver}.{rest}"
         for where, made in constructions(ctx, site):
-            yield from ((where, made, given) for given in given_as(where, made, f".{rest}"))
+            yield from ((where, made, outer) for outer in given_as(where, made, f".{rest}"))
 
 
 def _is_bound_anew(ctx: Context, site: cst.Call, name: str) -> bool:

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 import libcst as cst
 
-from codemods.api import Context, Level, NotStatic
+from codemods.api import Context, Edit, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
-from codemods.reading.defaults import is_never_given_more, is_rest_of
+from codemods.reading.defaults import is_never_given_more, is_rest_of, star_of_one
+from codemods.reading.enclosing import names_around
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import argument_name, block_of, class_given, context_of, is_map
@@ -132,6 +133,10 @@ def draft(
         raise
 
 
+_MODELS = ("module", "model", "net", "sharded_model")
+"""What a parameter of the model is called."""
+
+
 def _drafted(
     ctx: Context,
     call: cst.Call,
@@ -154,7 +159,13 @@ def _drafted(
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
     chosen = chosen_class(ctx, call)
+    star = star_of_one(ctx, module)
+    if star is not None:
+        model = next(name for name in _MODELS if name not in names_around(ctx, call))
     made = Draft(ctx, call, module, model or _quoted(module, ctx), chosen, asked=asked, left=left, goes_on=goes_on)
+    if star is not None:
+        start, end = ctx.span(star.name)
+        made.edits.append((ctx, Edit(ctx.text.rindex("*", 0, start), end, made.model)))
     made.quoted |= {model} if model else set()
     made.for_others = for_others
     _take(given, made)
@@ -396,6 +407,8 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
                 if ctx.fsdp1(call.func) != WRAPPER or is_given_from_outside(ctx, call, argument.value):
                     raise  # another class may take it, the `with` around it give more, or another program
                 opened.append(argument.value)
+        elif argument.star and star_of_one(ctx, argument.value) is not None:
+            found.values["module"] = argument.value
         elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
         elif argument.keyword is not None:

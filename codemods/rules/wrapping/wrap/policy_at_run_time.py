@@ -40,7 +40,7 @@ def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draf
             test, nested=True, may_be_root=True, may_be_container=container, marks=marks, guard=guard
         )
         return
-    if uses(draft.file, "CustomPolicy", "_Policy"):
+    if any(_may_be_custom(origin) for origin in origins) and uses(draft.file, "CustomPolicy", "_Policy"):
         raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
     # Mixed precision looked inside of every module, for those that stay in float32, after it had asked the policy.
     looks_inside = "mixed_precision" in draft.present and not leaves_something(origins)
@@ -67,6 +67,10 @@ def _picks_layers(origin: Origin) -> bool:
     except NotStatic:
         return False
     return class_elements(classes) is not None and not can_be_container(origin.file, classes)
+
+
+def _may_be_custom(origin: Origin) -> bool:
+    return not (origin.is_none or is_policy(origin)) or policy_call(origin)[0] == "CustomPolicy"
 
 
 def is_policy(origin: Origin) -> bool:
