@@ -1909,6 +1909,19 @@ program(
     seed_by_rank=True,
 )
 program(
+    "a splat with defaults",
+    """
+    def build(synced=True):
+        settings = dict(auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        settings.setdefault("auto_wrap_policy", None)
+        settings.setdefault("sharding_strategy", ShardingStrategy.SHARD_GRAD_OP)
+        if synced:
+            settings.setdefault("sync_module_states", True)
+        return FSDP(Plain(), **settings)
+    """,
+    seed_by_rank=True,
+)
+program(
     "settings that are handed in",
     f"""
     def wrap(model, settings):
