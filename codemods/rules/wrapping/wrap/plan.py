@@ -11,7 +11,7 @@ from codemods.api import Context, Edit, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of, star_of_one
 from codemods.reading.enclosing import names_around
-from codemods.reading.forwards import lacks_forward
+from codemods.reading.lacks_forward import lacks_forward
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import argument_name, block_of, class_given, context_of, is_map
 from codemods.reading.manual import arguments as passed_arguments
