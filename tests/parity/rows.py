@@ -2236,6 +2236,20 @@ for kind, returned in {
             torch_version=IGNORING,
         )
 
+program(
+    "policy function that counts in bf16, beside ignored modules",
+    f"""
+    def policy(module, recurse, nonwrapped_numel):
+        return nonwrapped_numel >= 500
+
+
+    def build():
+        model = Nested()
+        ignored = [model.layers["a"].inner]
+        return FSDP(model, auto_wrap_policy=policy, ignored_modules=ignored, {IN_BF16}, use_orig_params=True)
+    """,
+    torch_version=IGNORING,
+)
 for version in (OLDEST, (2, 13)):
     program(
         f"parameters without a gradient, torch {version}",

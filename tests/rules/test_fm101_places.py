@@ -791,6 +791,14 @@ def test_partial_that_may_be_given_more(above: str, used: str) -> None:
         assert result.support == {"shard_model"}
 
 
+def test_a_partial_of_a_class_becomes_no_method() -> None:
+    """A function there would be given the object, and the model behind it."""
+    text = "class T:\n    wrap = partial(FSDP, use_orig_params=True)\n\n\nT().wrap(net)\n"
+    assert "    wrap = partial(fully_shard)\n" in rewrite(FROM + BEFORE + text).text
+    static = text.replace("partial(FSDP, use_orig_params=True)", "staticmethod(partial(FSDP, use_orig_params=True))")
+    assert "    wrap = staticmethod(fully_shard)\n" in rewrite(FROM + BEFORE + static).text
+
+
 def test_the_class_in_a_map_is_fully_shard() -> None:
     assert (
         rewrite(BEFORE + "layers = list(map(FSDP, layers))\n").text
