@@ -63,6 +63,24 @@ def _is_empty_rest(ctx: Context, argument: cst.Arg, asked: frozenset[cst.CSTNode
     )
 
 
+def star_of_one(ctx: Context, value: cst.BaseExpression) -> cst.Param | None:
+    """The `*args` that a name is, where each call of the function gives one value by its place, and nothing else reads
+    it: a parameter can stand there.
+    """
+    function = ctx.scope(value)
+    star = function.params.star_arg if isinstance(function, cst.FunctionDef) else None
+    if not isinstance(function, cst.FunctionDef) or not isinstance(star, cst.Param) or not isinstance(value, cst.Name):
+        return None
+    if star.name.value != value.value or list(ctx.uses(star)) != [value]:
+        return None
+    if function.decorators or function.params.params or function.params.posonly_params:
+        return None
+    calls = [call_by(name, where) for where, name in ctx.references_to(function)]
+    given = [[each for each in call.args if each.keyword is None and each.star != "**"] for call in calls if call]
+    is_one = bool(calls) and len(given) == len(calls) and all(len(g) == 1 and not g[0].star for g in given)
+    return star if is_one else None
+
+
 def is_rest_of(value: cst.BaseExpression, function: cst.FunctionDef) -> bool:
     """Whether it is the `**kwargs` of a function."""
     rest = function.params.star_kwarg

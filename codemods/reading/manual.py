@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import libcst as cst
 
 from codemods.api import Context
@@ -59,7 +61,7 @@ def arguments(ctx: Context, call: cst.Call) -> list[cst.Arg]:
     """What the constructor gets: of `wrap` inside of `enable_wrap` both calls' arguments, the inner one's first."""
     context = context_of(ctx, call)
     if context is None:
-        return list(call.args)
+        return list(call.args[:1] if is_map(call) else call.args)
     own = {argument.keyword.value for argument in call.args if argument.keyword is not None} | {"wrapper_cls"}
     around = [a for a in context.args if a.keyword is None or a.keyword.value not in own]
     return [*call.args, *around]
@@ -80,5 +82,12 @@ def is_constructor(ctx: Context, call: cst.Call) -> bool:
 
 
 def is_factory(ctx: Context, call: cst.Call) -> bool:
-    """`functools.partial(FSDP, ...)`."""
-    return bool(call.args) and ctx.dotted(call.func) == "functools.partial" and ctx.fsdp1(call.args[0].value) == WRAPPER
+    """`functools.partial(FSDP, ...)`, and `map(FSDP, modules)`."""
+    if not call.args or ctx.fsdp1(call.args[0].value) != WRAPPER:
+        return False
+    return ctx.dotted(call.func) == "functools.partial" or is_map(call)
+
+
+def is_map(call: cst.CSTNode | None) -> TypeGuard[cst.Call]:
+    """`map(function, values)`."""
+    return is_call_to(call, "map") and len(call.args) == 2 and not any(each.star or each.keyword for each in call.args)

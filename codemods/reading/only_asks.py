@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.shapes import alone
+from codemods.reading.shapes import only_returned
 from codemods.tables.names import WRAPPER
 
 _DEPTH = 3
@@ -53,15 +53,5 @@ def _is_known(ctx: Context, call: cst.Call, depth: int) -> bool:
 
 def _only_answers(ctx: Context, function: cst.FunctionDef, depth: int) -> bool:
     """`def is_distributed(): return dist.is_initialized()`."""
-    if function.decorators or function.asynchronous is not None or not isinstance(function.body, cst.IndentedBlock):
-        return False
-    *above, last = function.body.body
-    returned = alone(last)
-    if not isinstance(returned, cst.Return) or returned.value is None or not all(map(_is_docstring, above)):
-        return False
-    return only_asks(ctx, returned.value, depth)
-
-
-def _is_docstring(statement: cst.BaseStatement) -> bool:
-    small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
-    return all(isinstance(each, cst.Expr) and isinstance(each.value, cst.BaseString) for each in small)
+    returned = only_returned(function)
+    return returned is not None and only_asks(ctx, returned, depth)

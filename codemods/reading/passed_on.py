@@ -11,7 +11,8 @@ from typing import TypeVar
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import call_by
+from codemods.reading.enclosing import call_by, call_given, is_self
+from codemods.reading.manual import is_map
 from codemods.reading.shapes import is_call_to, only_target
 
 T = TypeVar("T")
@@ -41,6 +42,36 @@ def calls_of(ctx: Context, value: cst.BaseExpression, seen: Seen = frozenset()) 
     if isinstance(holder, cst.Arg):
         return _of_parameter(ctx, holder, seen)
     return None
+
+
+def attribute_holding(ctx: Context, value: cst.BaseExpression) -> str:
+    """The attribute of an object, or of its class, that holds a value: `wrap` of `self.wrap = …`; empty for none."""
+    outer = call_given(value, ctx)
+    held = outer if is_call_to(outer, "staticmethod") else value
+    statement = ctx.parent(held)
+    target, function = only_target(statement), ctx.scope(value)
+    if isinstance(target, cst.Name) and statement is not None and isinstance(ctx.scope(statement), cst.ClassDef):
+        return target.value if not ctx.uses(statement) else ""
+    if not isinstance(target, cst.Attribute) or not isinstance(function, cst.FunctionDef) or function.decorators:
+        return ""
+    return target.attr.value if is_self(target.value, ctx) else ""  # a function that a class holds takes the object
+
+
+def mapped_over(ctx: Context, factory: cst.Call) -> cst.Call | None:
+    """`map(FSDP, blocks)`, and the `map(partial(FSDP, …), blocks)` around a partial."""
+    outer = factory if is_map(factory) else call_given(factory, ctx)
+    return outer if is_map(outer) and outer.args[1].value is not factory else None
+
+
+def calls_of_partial(ctx: Context, value: cst.Call) -> Calls:
+    """The calls of what `partial` makes that are seen, by an attribute, and out of a table."""
+    name = attribute_holding(ctx, value)
+    if not name:
+        assignment = ctx.parent(value)
+        uses = ctx.uses(assignment) if isinstance(assignment, cst.Assign) else ()
+        return calls_of(ctx, value) or [(ctx, call) for use in uses if (call := call_by(use, ctx)) is not None]
+    called = [(where, call) for where, node in ctx.attributes(name) if (call := call_by(node, where)) is not None]
+    return [each for each in called if any(origin.node is value for origin in each[0].origins(each[1].func))]
 
 
 def _is_result(holder: cst.IfExp | cst.BooleanOperation, value: cst.BaseExpression) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.shapes import only_returned
 from codemods.tables.names import FORMER_POLICIES
 
 CLASS_POLICIES = {
@@ -18,8 +19,8 @@ CLASS_POLICIES = {
 
 
 def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
-    """What makes a policy, with its arguments: a class, a function inside `partial`, or one that a lambda passes all on
-    to; by the name that it has now.
+    """What makes a policy, with its arguments: a class, a function inside `partial`, or one that a lambda or a function
+    passes all on to and does nothing else; by the name that it has now.
     """
     made, arguments = _made_by(origin)
     return FORMER_POLICIES.get(made or "", made), arguments
@@ -27,7 +28,7 @@ def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
 
 def _made_by(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
     node = origin.node
-    if isinstance(node, cst.Lambda):
+    if isinstance(node, (cst.FunctionDef, cst.Lambda)):
         return _passed_on(node, origin.file)
     if not isinstance(node, cst.Call):
         return origin.file.fsdp1(node) if isinstance(node, cst.BaseExpression) else None, ()
@@ -40,10 +41,11 @@ _GIVEN = ("module", "recurse", "nonwrapped_numel")
 """What FSDP1 calls a policy with, by name."""
 
 
-def _passed_on(function: cst.Lambda, ctx: Context) -> tuple[str | None, Sequence[cst.Arg]]:
+def _passed_on(function: cst.FunctionDef | cst.Lambda, ctx: Context) -> tuple[str | None, Sequence[cst.Arg]]:
     """`lambda module, recurse, nonwrapped_numel: policy(module, recurse, nonwrapped_numel, {Block})`."""
-    body, parameters = function.body, [each.name.value for each in function.params.params]
-    if tuple(parameters) != _GIVEN or not isinstance(body, cst.Call) or any(each.star for each in body.args):
+    body = function.body if isinstance(function, cst.Lambda) else only_returned(function)
+    own = {each.name.value: each.default for each in function.params.params}
+    if tuple(own)[: len(_GIVEN)] != _GIVEN or not isinstance(body, cst.Call) or any(each.star for each in body.args):
         return None, ()
     made = ctx.fsdp1(body.func)
     order = (*_GIVEN, CLASS_POLICIES.get(made or "", "min_num_params"))
@@ -56,6 +58,10 @@ def _passed_on(function: cst.Lambda, ctx: Context) -> tuple[str | None, Sequence
     rest = [name for name in named if name not in _GIVEN]
     if len(named) != len(body.args) or len(rest) != 1 or rest[0] != order[-1]:
         return None, ()
+    given = named[rest[0]].value
+    if isinstance(given, cst.Name) and given.value in own:
+        default = own[given.value]  # FSDP1 gives nothing in its place
+        return (made, [cst.Arg(default, keyword=cst.Name(rest[0]))]) if default is not None else (None, ())
     return made, [named[rest[0]].with_changes(keyword=cst.Name(rest[0]))]
 
 

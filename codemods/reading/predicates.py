@@ -77,6 +77,8 @@ def class_policies(origin: Origin) -> list[Origin]:
     made, arguments = policy_call(origin)
     if made != "_or_policy":
         policy_classes(origin)
+        if not isinstance(origin.node, cst.Call):
+            raise NotStatic(f"auto_wrap_policy: {origin.text}")  # a function that hands on to it stays one
         return [origin]
     elements = class_elements(_argument(origin, arguments, "policies"))
     members = [said_in_list(origin.file, element) or element for element in elements or ()]

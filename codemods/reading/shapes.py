@@ -37,6 +37,20 @@ def parameter_names(function: cst.FunctionDef) -> list[str]:
     return [parameter.name.value for parameter in parameters(function)]
 
 
+def only_returned(function: cst.FunctionDef) -> cst.BaseExpression | None:
+    """What a function returns that does nothing else."""
+    if function.decorators or function.asynchronous is not None or not isinstance(function.body, cst.IndentedBlock):
+        return None
+    *above, last = function.body.body
+    returned = alone(last)
+    return returned.value if isinstance(returned, cst.Return) and all(map(_is_docstring, above)) else None
+
+
+def _is_docstring(statement: cst.BaseStatement) -> bool:
+    said = alone(statement)
+    return isinstance(said, cst.Expr) and isinstance(said.value, cst.BaseString)
+
+
 def keywords(arguments: Iterable[cst.Arg]) -> dict[str, cst.BaseExpression]:
     """What is given by name."""
     return {argument.keyword.value: argument.value for argument in arguments if argument.keyword is not None}

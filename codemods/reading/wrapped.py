@@ -25,8 +25,11 @@ def wrapped_module(call: cst.Call) -> cst.BaseExpression | None:
 
 
 def wrapped_place(ctx: Context, call: cst.Call) -> str | None:
-    """The place of the model that a constructor call wraps, or a part of it; a loop variable stands for its loop."""
-    module = wrapped_module(call)
+    """The place of the model that a constructor call wraps, or a part of it; a loop variable stands for its loop.
+
+    Of `FSDP(*args)` it is `args`.
+    """
+    module = wrapped_module(call) or next((each.value for each in call.args[:1] if each.star == "*"), None)
     if module is None:
         return None
     found = base(_inside(ctx, module))

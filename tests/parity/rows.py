@@ -523,6 +523,49 @@ program(
         return wrapper(model)
     """,
 )
+FACTORY = "partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)"
+HOLDERS = {
+    "in a table": (f'WRAPPERS = {{"fsdp": {FACTORY}, "none": lambda module: module}}', 'WRAPPERS["fsdp"]'),
+    "in a class": (f"class Trainer:\n    wrap = staticmethod({FACTORY})", "Trainer.wrap"),
+    "of an object": (f"class Trainer:\n    def __init__(self):\n        self.wrap = {FACTORY}", "Trainer().wrap"),
+    "with a policy, of an object": (
+        "class Trainer:\n    def __init__(self):\n"
+        f"        self.wrap = partial(FSDP, {BLOCKS}, sync_module_states=True, use_orig_params=True)",
+        "Trainer().wrap",
+    ),
+}
+for kind, (above, wrapper) in HOLDERS.items():
+    blocks = f"nn.ModuleList([{wrapper}(block) for block in model.blocks])"
+    parts = "" if "policy" in kind else f"    model.blocks = {blocks}\n"
+    program(
+        f"by hand, through a partial {kind}",
+        f"{above}\n\n\ndef build():\n    model = Plain()\n{parts}    return {wrapper}(model)\n",
+        seed_by_rank="policy" in kind,
+    )
+program(
+    "by hand, through a function of any arguments",
+    """
+    def shard(*args, **kwargs):
+        return FSDP(*args, **kwargs)
+
+
+    def build():
+        model = Plain()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = shard(block, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+        return shard(model, use_orig_params=True)
+    """,
+)
+for kind in ("FSDP", FACTORY):
+    program(
+        f"by hand, through map, {'with arguments' if kind == FACTORY else 'as it is'}",
+        f"""
+        def build():
+            model = Plain()
+            model.blocks = nn.ModuleList(map({kind}, model.blocks))
+            return {"FSDP" if kind == "FSDP" else FACTORY}(model)
+        """,
+    )
 program(
     "by hand in bf16, through a partial",
     """
@@ -1866,6 +1909,19 @@ program(
     seed_by_rank=True,
 )
 program(
+    "a splat with defaults",
+    """
+    def build(synced=True):
+        settings = dict(auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        settings.setdefault("auto_wrap_policy", None)
+        settings.setdefault("sharding_strategy", ShardingStrategy.SHARD_GRAD_OP)
+        if synced:
+            settings.setdefault("sync_module_states", True)
+        return FSDP(Plain(), **settings)
+    """,
+    seed_by_rank=True,
+)
+program(
     "settings that are handed in",
     f"""
     def wrap(model, settings):
@@ -2149,37 +2205,57 @@ row(
 support(
     "ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING
 )
-for name, arguments in {
-    "of 200": BY_SIZE.format("200"),
-    "of 500": BY_SIZE.format("500"),
-    "in bf16": f"{BY_SIZE.format('500')}, {IN_BF16}",
-}.items():
+for size in ("0", "500"):
     row(
-        f"ignored module under a size-based policy {name}",
+        f"ignored module under a size-based policy, {size}",
         "Nested",
-        f'{arguments}, ignored_modules=[model.layers["a"].inner]',
+        BY_SIZE.format(size) + ', ignored_modules=[model.layers["a"]]',
         torch_version=IGNORING,
     )
 row(
-    "ignored parameters under a size-based policy",
+    "ignored module under a size-based policy in bf16",
     "Nested",
-    BY_SIZE.format("300") + ', ignored_states=list(model.layers["a"].inner.up.parameters())',
+    f"""{BY_SIZE.format("500")}, {IN_BF16}, ignored_modules=[model.layers["a"].inner]""",
     torch_version=IGNORING,
 )
+for kind, returned in {
+    "hands on to classes": "transformer_auto_wrap_policy(module, recurse, nonwrapped_numel, {Block})",
+    "hands on a size": "size_based_auto_wrap_policy(module, recurse, nonwrapped_numel, min_num_params=500)",
+    "counts": "recurse or nonwrapped_numel >= 500",
+}.items():
+    for where, ignored in {
+        "": "",
+        ", beside ignored modules": 'ignored_modules=[model.layers["a"].inner], ',
+        ", beside ignored parameters": 'ignored_states=list(model.layers["a"].inner.up.parameters()), ',
+    }.items():
+        program(
+            f"policy function that {kind}{where}",
+            f"""
+            def policy(module, recurse, nonwrapped_numel):
+                return {returned}
+
+
+            def build():
+                model = Nested()
+                return FSDP(model, {ignored}auto_wrap_policy=policy, use_orig_params=True)
+            """,
+            torch_version=IGNORING,
+        )
+
 program(
-    "ignored module under a policy that counts",
-    """
-    def large(module, recurse, nonwrapped_numel):
-        return recurse or (nonwrapped_numel > 100 and not isinstance(module, nn.ModuleDict))
+    "policy function that counts in bf16, beside ignored modules",
+    f"""
+    def policy(module, recurse, nonwrapped_numel):
+        return nonwrapped_numel >= 500
 
 
     def build():
         model = Nested()
-        return FSDP(model, auto_wrap_policy=large, ignored_modules=[model.layers["a"].inner], use_orig_params=True)
+        ignored = [model.layers["a"].inner]
+        return FSDP(model, auto_wrap_policy=policy, ignored_modules=ignored, {IN_BF16}, use_orig_params=True)
     """,
     torch_version=IGNORING,
 )
-
 for version in (OLDEST, (2, 13)):
     program(
         f"parameters without a gradient, torch {version}",

@@ -762,6 +762,36 @@ def wrap(model):
     assert "# peft asks for it" in rewrite(HEAD + said).text
 
 
+DEFAULTS = {
+    "a new one": ("", "", "fully_shard(model, reshard_after_forward=False)"),
+    "one that is there": ("sharding_strategy=ShardingStrategy.FULL_SHARD", "", "fully_shard(model)"),
+    "one that is None": ("sharding_strategy=None", "", "fully_shard(model)"),
+    "under a condition": ("", "if small:\n        ", "fully_shard(model, **fsdp_kwargs)"),
+}
+
+
+@pytest.mark.parametrize(("there", "test", "written"), DEFAULTS.values(), ids=DEFAULTS)
+def test_a_default_of_a_splat_is_given_where_it_has_none(there: str, test: str, written: str) -> None:
+    default = 'settings.setdefault("sharding_strategy", ShardingStrategy.SHARD_GRAD_OP)'
+    above = f"def wrap(model, small):\n    settings = dict({there})\n    {test}{default}\n"
+    result = rewrite(f"{HEAD}{above}    return FSDP(model, **settings)\n")
+    assert result.text.endswith(f"    return {written}\n")
+    assert "settings" not in result.text
+    assert ("if small" in result.text) == bool(test)
+
+
+def test_a_default_of_what_may_be_there_is_read_at_run_time() -> None:
+    text = """\
+def wrap(model, small):
+    settings = {}
+    if small:
+        settings["sharding_strategy"] = ShardingStrategy.NO_SHARD
+    settings.setdefault("sharding_strategy", ShardingStrategy.SHARD_GRAD_OP)
+    return FSDP(model, **settings)
+"""
+    assert 'settings.get("sharding_strategy")' in rewrite(HEAD + text).text
+
+
 def test_splat_that_is_updated_for_the_next_turn() -> None:
     text = """\
 def wrap(models):

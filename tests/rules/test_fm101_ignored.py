@@ -10,9 +10,11 @@ from fsdp_migrate.pipeline import Options
 from ..helpers import Result, code, flat, meaning, rewrite
 
 HEAD = """\
+from functools import partial
+
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy
 
 from net import Block
 
@@ -130,25 +132,25 @@ def test_units_keep_out_of_ignored_modules() -> None:
     ).replace("ignored = ", "    ignored = ", 1)
 
 
-@pytest.mark.parametrize(
-    ("argument", "kept_out"),
-    [
-        ("ignored_modules=[model.head]", "skipped=ignored, ignored=ignored_params"),
-        ("ignored_states=list(model.head.parameters())", "ignored=ignored_params"),
-    ],
-)
-def test_a_policy_that_counts_counts_without_what_is_ignored(argument: str, kept_out: str) -> None:
-    """It went through shard_model."""
-    above = "    def policy(module, recurse, nonwrapped_numel):\n        return recurse or nonwrapped_numel > 100\n\n"
-    text = body(f"auto_wrap_policy=policy, {argument}", above)
-    assert f"for unit in policy_units(model, policy, {kept_out}):\n" in text
-    assert "fully_shard(unit, ignored_params=ignored_params)\n" in text
-
-
 def test_units_may_hold_ignored_parameters() -> None:
     text = body(f"{BLOCKS}, ignored_states=frozen", "    frozen = [p for p in model.parameters() if p.frozen]\n")
     assert "    ignored_params = set(frozen)\n" in text
     assert "        if module is not model and isinstance(module, Block):\n" in text
+
+
+@pytest.mark.parametrize(
+    ("ignored", "said"),
+    [
+        ("ignored_modules=[model.head]", "ignored=ignored, ignored_params=ignored_params"),
+        ("ignored_states=[model.head.weight]", "ignored_params=ignored_params"),
+    ],
+)
+def test_what_is_ignored_is_not_counted(ignored: str, said: str) -> None:
+    """FSDP1 asks no policy about ignored modules, and counts no ignored parameters."""
+    by_size = body(f"auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params=50), {ignored}")
+    assert f"    for unit in units_by_size(model, 50, {said}):\n" in by_size
+    own = body(f"auto_wrap_policy=lambda module, recurse, nonwrapped_numel: nonwrapped_numel > 50, {ignored}")
+    assert f"    for unit in policy_units(model, policy, {said}):\n" in own
 
 
 def test_parameters_that_are_collected_to_be_ignored_are_no_early_holder() -> None:

@@ -760,6 +760,126 @@ def test_partial_whose_arguments_a_function_would_read_too_late(use: str) -> Non
     assert "partial(shard_model, device_id=rank)" in rewrite("from functools import partial\n\n" + BEFORE + use).text
 
 
+ZERO_2 = "partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"
+HELD = [
+    pytest.param('KINDS = {{"fsdp": {}, "none": lambda m: m}}\n', 'KINDS["fsdp"]', id="table"),
+    pytest.param("KINDS = dict(fsdp={})\n", "KINDS.get(kind)", id="dict"),
+    pytest.param("class T:\n    wrap = staticmethod({})\n", "T.wrap", id="static method"),
+    pytest.param("class T:\n    wrap = {}\n", "T().wrap", id="class"),
+    pytest.param("class T:\n    def __init__(self):\n        self.wrap = {}\n", "T().wrap", id="object"),
+    pytest.param("def run(wrap):\n    return wrap(net)\n\n\nrun({})\n", "", id="argument"),
+    pytest.param("", "map", id="map"),
+]
+FROM = "from functools import partial\n\nfrom torch.distributed.fsdp import ShardingStrategy\n"
+
+
+@pytest.mark.parametrize(("above", "used"), HELD)
+def test_partial_that_is_called_with_the_model_alone_stays_one(above: str, used: str) -> None:
+    use = f"model = {used}(net)\n" if used else ""
+    use = f"layers = list(map({ZERO_2}, layers))\n" if used == "map" else use
+    result = rewrite(FROM + BEFORE + above.format(ZERO_2) + use)
+    partial = "partial(fully_shard, reshard_after_forward=False)"
+    assert result.text.endswith((above.format(ZERO_2) + use).replace(ZERO_2, partial))
+    assert not result.support
+
+
+@pytest.mark.parametrize(("above", "used"), HELD[:-1])
+def test_partial_that_may_be_given_more(above: str, used: str) -> None:
+    above = above.replace("wrap(net)", "wrap(net, device_id=0)")
+    for more in (", device_id=0", ", **kwargs", ", group"):
+        result = rewrite(FROM + BEFORE + above.format(ZERO_2) + (f"model = {used}(net{more})\n" if used else ""))
+        assert result.support == {"shard_model"}
+
+
+def test_a_partial_of_a_class_becomes_no_method() -> None:
+    """A function there would be given the object, and the model behind it."""
+    text = "class T:\n    wrap = partial(FSDP, use_orig_params=True)\n\n\nT().wrap(net)\n"
+    assert "    wrap = partial(fully_shard)\n" in rewrite(FROM + BEFORE + text).text
+    static = text.replace("partial(FSDP, use_orig_params=True)", "staticmethod(partial(FSDP, use_orig_params=True))")
+    assert "    wrap = staticmethod(fully_shard)\n" in rewrite(FROM + BEFORE + static).text
+
+
+def test_the_class_in_a_map_is_fully_shard() -> None:
+    assert (
+        rewrite(BEFORE + "layers = list(map(FSDP, layers))\n").text
+        == AFTER + "layers = list(map(fully_shard, layers))\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "class T:\n    def __init__(self, rank):\n        self.wrap = {}\n",
+        "def run(rank):\n    kinds = dict(fsdp={})\n    return kinds['fsdp'](net)\n",
+    ],
+    ids=["object", "table"],
+)
+def test_partial_in_an_expression_that_needs_more_than_arguments(held: str) -> None:
+    result = rewrite(FROM + BEFORE + held.format("partial(FSDP, device_id=rank)") + "T(0).wrap(net)\n")
+    assert not result.support
+    function = (
+        "        def shard(model):\n            torch.cuda.set_device(rank)\n            return fully_shard(model)\n\n"
+    )
+    function = function if "class" in held else function.replace("\n    ", "\n")[4:]
+    assert function + held.format("shard").split("\n")[-2 if "class" in held else 1] in result.text
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "class T:\n    wrap = staticmethod({})\n\n\nT.wrap(net)\n",
+        "class T:\n    @classmethod\n    def make(cls, rank):\n        cls.wrap = {}\n\n\nT.wrap(net)\n",
+        "class T:\n    def __init__(self, rank):\n        self.wrap = {}\n        rank += 1\n\n\nT(0).wrap(net)\n",
+        "def run(rank):\n    return (lambda: dict(fsdp={}))()['fsdp'](net)\n",
+    ],
+    ids=["class", "class method", "bound again", "lambda"],
+)
+def test_no_function_stands_for_a_partial_where_it_would_mean_something_else(held: str) -> None:
+    result = rewrite(FROM + BEFORE + held.format("partial(FSDP, device_id=rank)"))
+    assert "partial(shard_model, device_id=rank)" in result.text
+
+
+def test_a_function_does_not_read_an_attribute_that_the_program_sets_again() -> None:
+    held = "class T:\n    def __init__(self, rank):\n        self.rank = rank\n        self.wrap = {}\n\n\n"
+    held += "T(0).wrap(net)\n"
+    given = "partial(FSDP, device_id=self.rank)"
+    assert "return fully_shard(model)" in rewrite(FROM + BEFORE + held.format(given)).text
+    again = rewrite(FROM + BEFORE + held.format(given) + "trainer.rank = 1\n")
+    assert "partial(shard_model, device_id=self.rank)" in again.text
+
+
+STARRED = """
+    def shard(*args, **kwargs):
+        return FSDP(*args, **kwargs)
+
+
+    model = shard(net, use_orig_params=True)
+"""
+
+
+def test_one_value_that_is_handed_on_by_its_place_is_the_model() -> None:
+    after = code(STARRED).replace("(*args, **kwargs):", "(module, **kwargs):")
+    after = after.replace("return FSDP(*args, **kwargs)", "return fully_shard(module)")
+    assert rewrite(BEFORE + code(STARRED)).text == AFTER + after
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("shard(net, ", "shard(net, group, "),
+        ("shard(net, ", "shard(*nets, "),
+        ("shard(net, ", "shard(module=net, "),
+        ("    return", "    print(args)\n        return"),
+        ("    def shard", "    @cache\n    def shard"),
+        ("    model = shard(", "    shards = [shard]\n    model = shard("),
+    ],
+    ids=["two values", "a list", "by name", "read elsewhere", "decorated", "kept"],
+)
+def test_several_values_that_are_handed_on_by_their_place(change: tuple[str, str]) -> None:
+    assert change[0] in STARRED
+    assert "    return shard_model(*args, **kwargs)\n" in rewrite(BEFORE + code(STARRED.replace(*change, 1))).text
+
+
 @pytest.mark.parametrize(
     "arguments", ["**kwargs", "*arguments", "use_orig_params=True, **kwargs"], ids=["kwargs", "args", "both"]
 )

@@ -280,6 +280,79 @@ def test_a_lambda_that_passes_a_size_on() -> None:
     assert "units_by_size(model, 50)" in text
 
 
+HANDING_ON = f"""
+    from net import Net
+
+
+    def policy({_ALL}):
+        \"\"\"Only the blocks.\"\"\"
+        # not the head
+        return transformer_auto_wrap_policy({_ALL}, transformer_layer_cls={{Block}})
+
+
+    def wrap(args):
+        net = Net()
+        return FSDP(net, auto_wrap_policy=policy)
+"""
+
+
+def test_a_function_that_passes_classes_on_goes_with_its_last_use() -> None:
+    assert rewrite(IMPORTS + code(HANDING_ON)).text.endswith(
+        code(
+            """
+            def wrap(args):
+                net = Net()
+                # not the head
+                for module in net.modules():
+                    if isinstance(module, Block):
+                        fully_shard(module)
+                return fully_shard(net)
+            """
+        )
+    )
+
+
+def test_a_function_that_passes_its_own_size_on() -> None:
+    policy = f"def policy({_ALL}, size=50):\n    return size_based_auto_wrap_policy({_ALL}, min_num_params=size)\n"
+    text = rewrite(f"{IMPORTS}{policy}\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy=policy)\n").text
+    assert "units_by_size(model, 50)" in text
+    assert "def policy" not in text
+
+
+OTHER_FUNCTIONS = {
+    "it does more": ("        return", "        print(module)\n        return"),
+    "a decorator": ("    def policy", "    @cache\n    def policy"),
+    "other classes each time": ("{Block}", "set(classes())"),
+    "another answer to whether to look inside": (f"policy({_ALL}, tr", "policy(module, True, nonwrapped_numel, tr"),
+    "a name that is another one at the call": ("net = Net()", "Block, net = args.block, Net()"),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_FUNCTIONS.values(), ids=OTHER_FUNCTIONS)
+def test_a_function_that_passes_something_else_on_is_asked_at_run_time(change: tuple[str, str]) -> None:
+    assert change[0] in HANDING_ON
+    text = rewrite(IMPORTS + code(HANDING_ON.replace(*change))).text
+    assert "def policy" in text
+    assert "isinstance(module" not in text.partition("def wrap")[2].replace("isinstance(module, (nn.", "")
+
+
+def test_a_function_that_passes_classes_on_stays_where_something_else_asks_it() -> None:
+    text = rewrite(IMPORTS + code(HANDING_ON + "\n\n    print(policy(Block(), False, 0))\n")).text
+    assert "def policy" in text
+    assert "isinstance(module, Block):" in text
+
+
+def test_a_function_of_another_file_that_passes_classes_on_is_asked_in_the_loop() -> None:
+    above, below = code(HANDING_ON).split("\n\n\ndef wrap")
+    files = {
+        "policies.py": IMPORTS + above + "\n",
+        "train.py": f"{IMPORTS}from policies import policy\n\n\ndef wrap{below}",
+    }
+    result = rewrite_files(files)
+    assert "and policy(module, recurse=False, nonwrapped_numel=0):\n" in result.after["train.py"]
+    assert not result.support
+
+
 @pytest.mark.parametrize(("policy", "test"), NESTED)
 def test_units_that_may_nest_go_children_first(policy: str, test: str) -> None:
     check_transformed(
@@ -951,6 +1024,18 @@ def test_policies_that_only_look_at_the_module_are_asked_in_the_loop(policy: str
     body = f"policy = {policy}\n{loop}return fully_shard(model)\n"
     assert result.text.endswith(indent(body, "    "))
     assert not result.support
+
+
+def test_a_policy_that_is_seen_gives_units_no_arguments_of_their_own() -> None:
+    """Though another file has a `CustomPolicy`, which is another object."""
+    other = f"{IMPORTS}policy = CustomPolicy(lambda module: {{}} if module.large else False)\n"
+    wrap = "def wrap(model):\n    return FSDP(model, auto_wrap_policy=policy)\n"
+    own = f"def policy({_ALL}):\n    return nonwrapped_numel > 100\n\n\n"
+    assert rewrite_files({"train.py": f"{IMPORTS}import other\n\n\n{own}{wrap}", "other.py": other}).support == {
+        "policy_units"
+    }
+    unseen = f"{IMPORTS}import other\nfrom plugins import policy\n\n\n{wrap}"
+    assert rewrite_files({"train.py": unseen, "other.py": other}).support == {"shard_model"}
 
 
 def test_policy_that_is_not_seen_may_count_where_another_file_counts() -> None:

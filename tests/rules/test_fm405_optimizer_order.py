@@ -467,6 +467,88 @@ MOVED = [
         """,
         id="through a partial",
     ),
+    pytest.param(
+        """
+        class Trainer:
+            def __init__(self):
+                self.wrap = functools.partial(FSDP, use_orig_params=True)
+
+            def main(self, model):
+                optimizer = torch.optim.AdamW(model.parameters())
+                model = self.wrap(model)
+                return model, optimizer
+        """,
+        """
+        class Trainer:
+            def __init__(self):
+                self.wrap = fully_shard
+
+            def main(self, model):
+                model = self.wrap(model)
+                optimizer = torch.optim.AdamW(model.parameters())
+                return model, optimizer
+        """,
+        id="through a partial of an object",
+    ),
+    pytest.param(
+        """
+        KINDS = {"fsdp": functools.partial(FSDP, use_orig_params=True)}
+
+
+        def main(model, kind):
+            optimizer = torch.optim.AdamW(model.parameters())
+            model = KINDS[kind](model)
+            return model, optimizer
+        """,
+        """
+        KINDS = {"fsdp": fully_shard}
+
+
+        def main(model, kind):
+            model = KINDS[kind](model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="through a partial in a table",
+    ),
+    pytest.param(
+        """
+        def shard(*args):
+            return FSDP(*args, use_orig_params=True)
+
+
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            model = shard(model)
+            return model, optimizer
+        """,
+        """
+        def shard(module):
+            return fully_shard(module)
+
+
+        def main(model):
+            model = shard(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="through a function of any arguments",
+    ),
+    pytest.param(
+        """
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            model.layers = nn.ModuleList(map(functools.partial(FSDP, use_orig_params=True), model.layers))
+            return model, optimizer
+        """,
+        """
+        def main(model):
+            model.layers = nn.ModuleList(map(fully_shard, model.layers))
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="through map",
+    ),
 ]
 
 

@@ -10,13 +10,14 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.asked_classes import leaves
-from codemods.reading.enclosing import call_by, enclosing, upward
+from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.facts import combined
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_factory
+from codemods.reading.passed_on import calls_of_partial, mapped_over
 from codemods.reading.places import base, meets, place, reads
 from codemods.reading.shapes import alone, comparison, only_target
-from codemods.reading.wrapped import wrapped_place
+from codemods.reading.wrapped import looped_over, wrapped_place
 
 from .entering import constructions, given_as, own_inits
 from .inside import other_names
@@ -51,10 +52,9 @@ class Early:
 def early_holders(ctx: Context, call: cst.Call) -> list[Early]:
     """For one constructor call: in its own function, and in those that call it with the model."""
     found: list[Early] = []
-    for site in _calls_of_factory(ctx, call) if is_factory(ctx, call) else [call]:
-        model = wrapped_place(ctx, site)
+    for where, site, model in _sites(ctx, call):
         if model is not None:
-            step = Step(ctx, site, model)
+            step = Step(where, site, model)
             early = list(_early(step, (), _DEPTH))
             found += early or _in_own_init(step)
     if makes_flat_parameters(ctx, call):
@@ -129,11 +129,16 @@ def _fills_anew(step: Step) -> bool:
     )
 
 
-def _calls_of_factory(ctx: Context, call: cst.Call) -> Iterator[cst.Call]:
-    """`wrapper(model)`, for `wrapper = partial(FSDP, ...)`."""
-    assignment = ctx.parent(call)
-    uses = ctx.uses(assignment) if isinstance(assignment, cst.Assign) else ()
-    yield from filter(None, (call_by(use, ctx) for use in uses))
+def _sites(ctx: Context, call: cst.Call) -> Iterator[tuple[Context, cst.Call, str | None]]:
+    """Where it wraps, and the place of what: `wrapper(model)` for `wrapper = partial(FSDP, ...)`."""
+    if not is_factory(ctx, call):
+        yield ctx, call, wrapped_place(ctx, call)
+        return
+    over = mapped_over(ctx, call)
+    if over is not None:
+        yield ctx, over, next(looped_over(over.args[1].value), None)
+    for where, site in calls_of_partial(ctx, call):
+        yield where, site, wrapped_place(where, site)
 
 
 def _early(step: Step, inner: tuple[Step, ...], depth: int) -> Iterator[Early]:
@@ -164,7 +169,13 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
     """The calls that lead here, with the place that the model has there."""
     name, _, rest = model.partition(".")
     ways = ToldWays(ctx, site)
-    for where, caller, argument in ctx.passed_to(site, name) if not _is_bound_anew(ctx, site, name) else ():
+    function = ctx.scope(site)
+    star = function.params.star_arg if isinstance(function, cst.FunctionDef) else None
+    given = ctx.passed_to(site, name) if not _is_bound_anew(ctx, site, name) else ()
+    if isinstance(star, cst.Param) and star.name.value == name:
+        callers = ((where, caller, next(iter(caller.args), None)) for where, caller in ctx.callers(site))
+        given = [(where, caller, first.value) for where, caller, first in callers if first and first.keyword is None]
+    for where, caller, argument in given:
         outer = base(argument)
         if outer is not None and ways.lead_from(caller):
             yield where, caller, f"{outer}.{rest}" if rest else outer
@@ -174,7 +185,7 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
             if receiver is not None:
                 yield where, caller, f"{receiver}.{rest}"
         for where, made in constructions(ctx, site):
-            yield from ((where, made, given) for given in given_as(where, made, f".{rest}"))
+            yield from ((where, made, outer) for outer in given_as(where, made, f".{rest}"))
 
 
 def _is_bound_anew(ctx: Context, site: cst.Call, name: str) -> bool:

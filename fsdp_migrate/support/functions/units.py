@@ -46,13 +46,18 @@ def unit_modules(unit: nn.Module) -> list[nn.Module]:
     return list(dict.fromkeys(modules))
 
 
-def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
+def units_by_size(
+    model: nn.Module,
+    min_num_params: float,
+    ignored: Collection[nn.Module] = (),
+    ignored_params: Collection[nn.Parameter] = (),
+) -> list[nn.Module]:
     """The submodules with `min_num_params` parameters outside of smaller units, children first."""
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
-        total = sum(param.numel() for param in module.parameters())
-        own = total - sum(visit(child) for child in module.children())
+        total = sum(param.numel() for param in module.parameters() if param not in ignored_params)
+        own = total - sum(visit(child) for child in module.children() if child not in ignored)
         if own < min_num_params or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
             return total - own
         units.append(module)
@@ -67,17 +72,17 @@ def policy_units(
     policy: Callable[..., bool],
     look_inside: bool = False,
     kept: Any = (),
-    skipped: Collection[nn.Module] = (),
-    ignored: Collection[nn.Parameter] = (),
+    ignored: Collection[nn.Module] = (),
+    ignored_params: Collection[nn.Parameter] = (),
 ) -> list[nn.Module]:
     """The submodules that an FSDP1 policy picks, children first. Those of the `kept` classes are units anyway."""
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # how many parameters lie in units
-        total = sum(param.numel() for param in module.parameters() if param not in ignored)
+        total = sum(param.numel() for param in module.parameters() if param not in ignored_params)
         if not look_inside and not policy(module=module, recurse=True, nonwrapped_numel=total):
             return 0
-        own = total - sum(visit(child) for child in module.children() if child not in skipped)
+        own = total - sum(visit(child) for child in module.children() if child not in ignored)
         if not (isinstance(module, kept) or policy(module=module, recurse=False, nonwrapped_numel=own)):
             return total - own
         if type(module).forward is not nn.Module.forward:  # not for containers

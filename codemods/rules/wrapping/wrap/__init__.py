@@ -75,7 +75,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
 from codemods.reading.enclosing import call_given
 from codemods.reading.layout import removal
-from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
+from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory, is_map
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
@@ -244,7 +244,8 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     if made.is_context:
         written = context_edits(made, ctx)
     elif made.is_function:
-        written = [function_edit(made)]
+        value = call.args[0].value if is_map(call) else call
+        written = [Edit(*ctx.bare_span(value), made.helper) if made.helper else function_edit(made)]
     elif made.helper and not is_in_place(made):
         written = [Edit(*ctx.bare_span(call), f"{made.helper}({ctx.quote(made.module)}{made.helper_arguments})")]
     elif made.helper or _needs_place(made, ctx, call):

@@ -11,39 +11,47 @@ from codemods.api import Context, Edit, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.configuration import move
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import call_by, enclosing
 from codemods.reading.layout import removal, statement_start
-from codemods.reading.manual import argument_name, block_of, context_of
+from codemods.reading.manual import argument_name, block_of, context_of, is_factory, is_map
+from codemods.reading.passed_on import attribute_holding, calls_of, mapped_over
+from codemods.reading.shapes import alone
 from codemods.tables.arguments import POSITIONS
 
 from .draft import Draft
-from .emit import body_of_function, joined_lines, line_indent
+from .emit import body_of_function, joined_lines, line_indent, partial_of
 from .shared import read_block
 
+FUNCTION_NAMES = ("shard", "shard_module", "apply_fsdp2")
+
+_BINDING = (cst.AssignTarget, cst.AugAssign, cst.For, cst.Tuple, cst.NamedExpr)
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 
 
-def refuse_rebound(ctx: Context, call: cst.Call) -> None:
-    """Raise NotStatic where a function in the place of `partial(…)` may read other values than it was given."""
-    line = enclosing(ctx, call, cst.SimpleStatementLine)
-    statement = line.body[0] if line is not None and len(line.body) == 1 else None
-    if _name(statement, call) is None:
-        raise NotStatic("the constructor is passed on as a value, in an expression")
-    scope = ctx.scope(call)
-    if isinstance(scope, cst.ClassDef) or any(isinstance(node, _LOOPS) for node in ctx.ancestors(call)):
-        raise NotStatic("the constructor is passed on as a value, from a loop or a class")
-    refuse_bound_below(ctx, call)
+def reads_later(ctx: Context, call: cst.Call) -> bool:
+    """Whether a function in the place of `partial(…)` may read other values than it was given."""
+    if isinstance(ctx.scope(call), cst.ClassDef) or any(isinstance(node, _LOOPS) for node in ctx.ancestors(call)):
+        return True
+    return _is_bound_below(ctx, call)
+
+
+def is_statement(ctx: Context, call: cst.Call) -> bool:
+    """Whether a statement does no more than to name the partial, or to return it."""
+    return not is_map(call) and _name(alone(enclosing(ctx, call, cst.SimpleStatementLine)), call) is not None
 
 
 def refuse_bound_below(ctx: Context, call: cst.Call) -> None:
     """Raise NotStatic where what a call reads is bound again below it."""
+    if _is_bound_below(ctx, call):
+        raise NotStatic("the constructor is passed on as a value, with a name that is bound again")
+
+
+def _is_bound_below(ctx: Context, call: cst.Call) -> bool:
     scope = ctx.scope(call)
     read = {node.value for node in ctx.inside(call) if isinstance(node, cst.Name)}
     below = ctx.span(call)[1]
-    for node in ctx.inside(scope):
-        bound = isinstance(node, cst.Name) and node.value in read and ctx.span(node)[0] >= below
-        if bound and isinstance(ctx.parent(node), (cst.AssignTarget, cst.AugAssign, cst.For, cst.Tuple, cst.NamedExpr)):
-            raise NotStatic("the constructor is passed on as a value, with a name that is bound again")
+    bound = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value in read]
+    return any(ctx.span(node)[0] >= below and isinstance(ctx.parent(node), _BINDING) for node in bound)
 
 
 def _name(statement: cst.CSTNode | None, call: cst.Call) -> str | None:
@@ -54,6 +62,29 @@ def _name(statement: cst.CSTNode | None, call: cst.Call) -> str | None:
         target = statement.targets[0].target
         return target.value if isinstance(target, cst.Name) else None
     return None
+
+
+def is_called_plainly(ctx: Context, value: cst.Call) -> bool:
+    """Whether all that is done with a partial is to call it with the model alone."""
+    if mapped_over(ctx, value) is not None:
+        return True
+    name = attribute_holding(ctx, value)
+    if name:
+        return all(_is_set_or_called(where, node) for where, node in ctx.attributes(name))
+    calls = calls_of(ctx, value)
+    return calls is not None and all(_is_plain(call) for _, call in calls)
+
+
+def _is_set_or_called(ctx: Context, node: cst.Attribute) -> bool:
+    call = call_by(node, ctx)
+    if call is not None:
+        return _is_plain(call)
+    is_module = enclosing(ctx, node, cst.Import, cst.ImportFrom) is not None
+    return is_module or isinstance(ctx.parent(node), cst.AssignTarget)
+
+
+def _is_plain(call: cst.Call) -> bool:
+    return len(call.args) == 1 and not call.args[0].star and call.args[0].keyword is None
 
 
 def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
@@ -109,6 +140,41 @@ def function_edit(made: Draft) -> Edit:
         lines += [""] * (wanted - _blank_lines(below, ctx))
     margin = ctx.newline * gap + indent if gap > 0 and not context_of(ctx, made.call) else ""
     return Edit(start - len(indent) if margin else start, end, margin + joined_lines(lines, indent, ctx))
+
+
+def in_expression(made: Draft) -> None:
+    """A partial in an expression: `partial(fully_shard, …)`, or a function above the statement where that needs more.
+
+    Raises NotStatic where the function would read other values than the partial was given.
+    """
+    ctx, call = made.file, made.call
+    if made.has_root and not (made.before or made.after or made.unit_steps or made.selector):
+        made.helper = partial_of(made)
+        if not is_map(call) or made.helper.isidentifier():
+            return
+    line = enclosing(ctx, call, cst.SimpleStatementLine)
+    inside = [node for node in ctx.inside(line) if isinstance(node, cst.Call)] if line is not None else []
+    if (
+        line is None
+        or reads_later(ctx, call)
+        or _may_be_set(ctx, call)
+        or sum(is_factory(ctx, each) for each in inside) > 1
+    ):
+        raise NotStatic("the constructor is passed on as a value, in an expression")
+    made.helper = made.fresh(*FUNCTION_NAMES)
+    head = f"def {made.helper}({made.model}):"
+    lines = definition_above(made, line, head, lambda indent: body_of_function(made, indent))
+    made.above.append((line, "\n".join(lines)))
+    made.before = []
+
+
+def _may_be_set(ctx: Context, call: cst.Call) -> bool:
+    """Whether the program sets, more than once, an attribute that the arguments read."""
+    read = [node for node in ctx.inside(call) if isinstance(node, cst.Attribute) and ctx.dotted(node) is None]
+    names = {node.attr.value for node in read if ctx.fsdp1(node) is None}
+    found = [(ctx.parent(node), node.attr.value) for _, node in (ctx.attributes(*names) if names else ())]
+    stored = [name for holder, name in found if isinstance(holder, (cst.AssignTarget, cst.AugAssign))]
+    return len(stored) > len(set(stored))
 
 
 def context_edits(made: Draft, ctx: PlannedContext) -> list[Edit]:

@@ -243,6 +243,12 @@ class Draft:
         calls = self.file.calls(self.file.scope(self.call))
         return sum(self.file.fsdp1(call.func) == WRAPPER for call in calls) < 2
 
+    @property
+    def left_out(self) -> str:
+        """What is ignored, as a support function that chooses units takes it."""
+        given = {"ignored": self.ignored_modules, "ignored_params": self.ignored}
+        return "".join(f", {name}={text}" for name, text in given.items() if text)
+
     def copy(self) -> Draft:
         """The same, to be written out."""
         return replace(self, imports=set(self.imports))

@@ -214,6 +214,17 @@ def root_call(made: Draft) -> str:
     return joined_lines(text.split("\n"), indent[_taken_out(made) :], ctx)
 
 
+def partial_of(made: Draft) -> str:
+    """`partial(fully_shard, …)` in the place of `partial(FSDP, …)`; `fully_shard` itself where nothing is given.
+
+    A function that stands in a class would take the object first, which a partial does not.
+    """
+    ctx, call = made.file, made.call
+    function, given = made.imported(PACKAGE, "fully_shard"), _keywords({**made.root_kwargs, **made.common_kwargs})
+    is_method = isinstance(ctx.scope(call), cst.ClassDef) and call_given(call, ctx) is None
+    return f"{ctx.quote(call.func)}({', '.join([function, *given])})" if given or is_method else function
+
+
 def body_of_function(made: Draft, indent: str) -> list[str]:
     """The lines of a function of the model."""
     width = len(indent) + 4

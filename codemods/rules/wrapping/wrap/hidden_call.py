@@ -17,13 +17,12 @@ from codemods.reading.manual import is_constructor
 from codemods.reading.places import bound
 
 from .above_loop import hoist
-from .as_function import definition_above
+from .as_function import FUNCTION_NAMES, definition_above
 from .draft import Draft
 from .emit import body_of_function
 from .plan import draft as drafted
 
 _HIDING = (cst.BaseComp, cst.BooleanOperation, cst.IfExp, cst.Lambda)
-_NAMES = ("shard", "shard_module", "apply_fsdp2")
 _MODULES = ("module", "part", "wrapped")
 
 
@@ -38,7 +37,7 @@ def in_function(
     if line is None or isinstance(scope, cst.ClassDef) or not is_seen:
         raise NotStatic(reason)
     taken = names_around(ctx, call)
-    names = [name for name in _NAMES if name not in taken]
+    names = [name for name in FUNCTION_NAMES if name not in taken]
     module = next((name for name in _MODULES if name not in taken), "")
     drafts = {each: _as_function(ctx, each, module, asked, left) for each in beside}
     texts = {each: _text(made) for each, made in drafts.items()}

@@ -7,19 +7,27 @@ from contextlib import contextmanager
 
 import libcst as cst
 
-from codemods.api import Context, Level, NotStatic
+from codemods.api import Context, Edit, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
-from codemods.reading.defaults import is_never_given_more, is_rest_of
+from codemods.reading.defaults import is_never_given_more, is_rest_of, star_of_one
+from codemods.reading.enclosing import names_around
 from codemods.reading.lacks_forward import lacks_forward
 from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name, block_of, class_given, context_of
+from codemods.reading.manual import argument_name, block_of, class_given, context_of, is_map
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
 
 from . import ignored
-from .as_function import given_later, refuse_bound_below, refuse_rebound
+from .as_function import (
+    given_later,
+    in_expression,
+    is_called_plainly,
+    is_statement,
+    reads_later,
+    refuse_bound_below,
+)
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
@@ -125,6 +133,10 @@ def draft(
         raise
 
 
+_MODELS = ("module", "model", "net", "sharded_model")
+"""What a parameter of the model is called."""
+
+
 def _drafted(
     ctx: Context,
     call: cst.Call,
@@ -147,7 +159,13 @@ def _drafted(
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
     chosen = chosen_class(ctx, call)
+    star = star_of_one(ctx, module)
+    if star is not None:
+        model = next(name for name in _MODELS if name not in names_around(ctx, call))
     made = Draft(ctx, call, module, model or _quoted(module, ctx), chosen, asked=asked, left=left, goes_on=goes_on)
+    if star is not None:
+        start, end = ctx.span(star.name)
+        made.edits.append((ctx, Edit(ctx.text.rindex("*", 0, start), end, made.model)))
     made.quoted |= {model} if model else set()
     made.for_others = for_others
     _take(given, made)
@@ -305,17 +323,22 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
 
     Raises NotStatic where it cannot say what the partial said.
     """
-    if any(argument.keyword is None for argument in call.args[1:]):
+    if any(argument.keyword is None for argument in call.args[1:]) and not is_map(call):
         raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
-    refuse_rebound(ctx, call)
+    has_place = is_statement(ctx, call) and not reads_later(ctx, call)
+    if not has_place and not is_called_plainly(ctx, call):
+        raise NotStatic("the constructor is passed on as a value, in an expression, a loop or a class")
     made = Draft(ctx, call, call.args[0].value, "", is_function=True)
     made.model = made.fresh("model", "net", "sharded_model")
     made.quoted.add(made.model)
     given = read_arguments(ctx, call)
     _take(given, made)
-    given.values.update(given_later(made))
+    if has_place:
+        given.values.update(given_later(made))
     _translate({name: value for name, value in given.values.items() if name != "module"}, made)
     gather_arguments(made)
+    if not has_place:
+        in_expression(made)
     return made
 
 
@@ -384,6 +407,8 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
                 if ctx.fsdp1(call.func) != WRAPPER or is_given_from_outside(ctx, call, argument.value):
                     raise  # another class may take it, the `with` around it give more, or another program
                 opened.append(argument.value)
+        elif argument.star and star_of_one(ctx, argument.value) is not None:
+            found.values["module"] = argument.value
         elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
         elif argument.keyword is not None:

@@ -32,7 +32,7 @@ def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draf
     draft.notes.append(
         Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")
     )
-    if are_by_module(origins, draft.file, or_mark=True):
+    if are_by_module(origins, draft.file, or_mark=not draft.ignores):  # what is ignored was not asked about
         test, ask = (f"{text}({{module}}, recurse={recurse}, nonwrapped_numel=0)" for recurse in (False, True))
         marks = "" if are_by_module(origins, draft.file) else ask
         container = not all(_picks_layers(origin) for origin in origins if not origin.is_none)
@@ -40,7 +40,7 @@ def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draf
             test, nested=True, may_be_root=True, may_be_container=container, marks=marks, guard=guard
         )
         return
-    if uses(draft.file, "CustomPolicy", "_Policy"):
+    if any(_may_be_custom(origin) for origin in origins) and uses(draft.file, "CustomPolicy", "_Policy"):
         raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
     # Mixed precision looked inside of every module, for those that stay in float32, after it had asked the policy.
     looks_inside = "mixed_precision" in draft.present and not leaves_something(origins)
@@ -56,9 +56,7 @@ def find_units(draft: Draft) -> None:
         return
     more = f", look_inside={draft.casts or True}" if found.looks_inside else ""
     more += f", kept={draft.float32_class}" if draft.float32_class else ""
-    more += f", skipped={draft.ignored_modules}" if draft.ignored_modules else ""
-    more += f", ignored={draft.ignored}" if draft.ignored else ""
-    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {found.policy}{more})"
+    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {found.policy}{draft.left_out}{more})"
     draft.selector = replace(found, units=units)
 
 
@@ -69,6 +67,10 @@ def _picks_layers(origin: Origin) -> bool:
     except NotStatic:
         return False
     return class_elements(classes) is not None and not can_be_container(origin.file, classes)
+
+
+def _may_be_custom(origin: Origin) -> bool:
+    return not (origin.is_none or is_policy(origin)) or policy_call(origin)[0] == "CustomPolicy"
 
 
 def is_policy(origin: Origin) -> bool:

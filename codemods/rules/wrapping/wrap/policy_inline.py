@@ -10,7 +10,7 @@ from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import call_given
-from codemods.reading.layout import lost_comments
+from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.manual import argument_name
 from codemods.reading.policies import (
     CLASS_POLICIES,
@@ -127,16 +127,18 @@ def _by_size(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> Unit
     looks_inside = "mixed_precision" in draft.present and not draft.may_lack_precision
     if named.keys() - {"min_num_params"} or (may_hold_attention and not looks_inside):
         raise NotStatic(f"auto_wrap_policy: {origin.text}")
-    if draft.ignores or draft.float32_class:
+    if draft.float32_class:
         raise NotStatic("auto_wrap_policy by size, which counts what it leaves out")
     size = draft.file.quote(named["min_num_params"]) if named else "int(1e8)"
-    units = f"{draft.imported(SUPPORT, 'units_by_size')}({draft.model}, {size})"
+    units = f"{draft.imported(SUPPORT, 'units_by_size')}({draft.model}, {size}{draft.left_out})"
     return UnitSelector("", nested=True, may_be_root=False, units=units)
 
 
 def bury(value: cst.BaseExpression, origin: Origin, draft: Draft, expected: Callable[[cst.Name], bool]) -> None:
     """A policy in a variable goes with its last use."""
-    if isinstance(value, cst.Name) and origin.node is not None:
+    if isinstance(value, cst.Name) and isinstance(origin.node, cst.FunctionDef):
+        _bury_function(value, origin.node, draft, expected)
+    elif isinstance(value, cst.Name) and origin.node is not None:
         statement = assignment_only_for(draft.file, origin.node, expected)
         if statement is not None:
             draft.dead.append(statement)
@@ -144,6 +146,22 @@ def bury(value: cst.BaseExpression, origin: Origin, draft: Draft, expected: Call
             if not uses or value is min(uses, key=lambda use: draft.file.span(use)):  # once, of several calls
                 draft.unit_comments += lost_comments(draft.file, statement)
             draft.inlined.add(origin.node)
+
+
+def _bury_function(
+    value: cst.Name, function: cst.FunctionDef, draft: Draft, expected: Callable[[cst.Name], bool]
+) -> None:
+    ctx, name = draft.file, function.name.value
+    uses = ctx.uses(function)
+    is_seen = not isinstance(ctx.scope(function), cst.Module) or not ctx.is_read_elsewhere(name)
+    named = [node for where, node in ctx.references_to(function)]
+    if not is_seen or set(named) != set(uses) or not all(map(expected, uses)):
+        return
+    draft.dead.append(function)
+    draft.inlined.add(function)
+    if value is min(uses, key=lambda use: ctx.span(use)):
+        comments = [*lost_comments(ctx, function), *comments_in(ctx.text[slice(*ctx.whole_lines(function))])]
+        draft.unit_comments += dict.fromkeys(comments)
 
 
 def given_for(arguments: Sequence[cst.Arg], name: str, first: bool = False) -> cst.BaseExpression:
@@ -172,15 +190,23 @@ def _asks_for_class(node: cst.CSTNode) -> bool:
 
 def can_be_inlined(draft: Draft, origin: Origin) -> bool:
     """Whether the names used where the policy is made mean the same at the constructor call."""
-    if not isinstance(origin.node, cst.BaseExpression) or origin.file is not draft.file:
+    if origin.file is not draft.file or origin.node is None:
         return False
+    read = _read(origin)
     scope = draft.file.scope(origin.node)
     near = scope is draft.file.scope(draft.call) or isinstance(scope, cst.Module)
-    return near and draft.file.same_meaning(origin.node, draft.call)
+    return near and bool(read) and all(draft.file.same_meaning(each, draft.call) for each in read)
+
+
+def _read(origin: Origin) -> list[cst.BaseExpression]:
+    """What a policy is made of: of a function that hands on to one, what it gives that."""
+    if isinstance(origin.node, cst.FunctionDef):
+        return [argument.value for argument in policy_call(origin)[1]]
+    return [origin.node] if isinstance(origin.node, cst.BaseExpression) else []
 
 
 def _words(origin: Origin) -> list[str]:
-    inside = origin.file.inside(origin.node) if origin.node is not None else ()
+    inside = (node for each in _read(origin) for node in origin.file.inside(each))
     return [node.value for node in inside if isinstance(node, cst.Name)]
 
 

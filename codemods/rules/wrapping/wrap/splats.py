@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -11,7 +11,7 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.enclosing import bound_once, contains, upward
+from codemods.reading.enclosing import bound_once, call_by, contains, upward
 from codemods.reading.shapes import called_on, is_call_to, key_of, keywords, parameter_names
 from codemods.reading.wrapped import is_on_another_way
 
@@ -31,6 +31,8 @@ class _Store:
     tests: tuple[tuple[cst.BaseExpression, bool], ...]
     """Each with whether it has to hold."""
     given: Spread
+    only_new: bool = False
+    """Whether it leaves those that are there."""
 
 
 def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
@@ -165,7 +167,10 @@ def _unread_attribute(ctx: Context, use: cst.Name) -> cst.CSTNode | None:
 
 
 def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
-    """`kwargs["key"] = value` or `kwargs.update(…)`; None for any other use. Raises NotStatic inside of a loop."""
+    """`kwargs["key"] = value`, `kwargs.update(…)` or `kwargs.setdefault("key", value)`; None for any other use.
+
+    Raises NotStatic inside of a loop.
+    """
     holder = ctx.parent(use)
     given: Spread | None = None
     statement: cst.CSTNode | None = None
@@ -187,13 +192,28 @@ def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
                 given.put(spread(ctx, call, argument.value))
             else:
                 given.put(_of_display(ctx, call, argument.value))
+    default = _default(ctx, holder)
+    if default is not None:
+        given, statement = default
     if given is None or statement is None:
         return None
     line = ctx.parent(statement)
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         raise unseen(ctx, use)
     tests = tuple(_tests(ctx, call, line))
-    return _Store(line, tests, given)
+    return _Store(line, tests, given, default is not None)
+
+
+def _default(ctx: Context, holder: cst.CSTNode | None) -> tuple[Spread, cst.Expr] | None:
+    """What `kwargs.setdefault("key", value)` gives, and the statement; None for any other use of an attribute."""
+    call = call_by(holder, ctx)
+    statement = ctx.parent(call) if call is not None else None
+    if call is None or called_on(call, "setdefault") is None or not isinstance(statement, cst.Expr):
+        return None
+    if len(call.args) != 2 or any(each.star or each.keyword for each in call.args):
+        return None
+    key, value = (each.value for each in call.args)
+    return (Spread({str(key.evaluated_value): value}), statement) if isinstance(key, cst.SimpleString) else None
 
 
 def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Iterator[tuple[cst.BaseExpression, bool]]:
@@ -224,6 +244,12 @@ def _check_meaning(ctx: Context, call: cst.Call, value: Value | None) -> None:
 
 
 def _put(found: Spread, store: _Store) -> None:
+    if store.only_new:
+        there = store.given.values.keys() & found.values.keys()
+        is_seen = all(isinstance(found.values[name], cst.BaseExpression) for name in there)
+        if not is_seen or found.open or found.closed:
+            raise NotStatic("arguments are put into a dict that may have them")
+        store = replace(store, given=Spread({k: v for k, v in store.given.values.items() if k not in there}))
     if not store.tests:
         found.put(store.given)
         return
