@@ -45,7 +45,10 @@ _DEPTH = 3
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
 _RESHARD = re.compile(r"\breshard(?!_after_\w+)\w*$")
+GRAD_MODES = ("no_grad", "inference_mode", "set_grad_enabled")
+"""Words of a program that runs some of its forwards without gradients."""
 _NO_GRAD = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False\)")
+_MAY_BE_NO_GRAD = re.compile(r"no_grad|inference_mode|set_grad_enabled\((?!True\))")
 
 
 def clips_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -188,7 +191,7 @@ def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bo
     """Whether the model's own backward, or a reshard, is seen before this call, and no evaluation of it in between."""
     above, name = _straight(call, ctx), ctx.code(model)
     behind = _last(above, _is_backward, ctx)
-    has_grad = any(runs(o, name, ctx) and not is_without_grad(ctx.ancestors(o), ctx) for o in above[: max(behind, 0)])
+    has_grad = any(runs(o, name, ctx) and not _may_be_without_grad(o, ctx) for o in above[: max(behind, 0)])
     behind = max(_last(above, _is_reshard, ctx), behind if has_grad else -1)
     return behind >= 0 and not any(_evaluates(other, name, ctx) for other in above[behind + 1 :])
 
@@ -212,7 +215,7 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     if any(_is_whole(before, model, ctx) for before in (_straight(call, ctx), *_last_turns(call, ctx))):
         return True
     others = _used_elsewhere(model, ctx)
-    if any(_may_run(use, ctx) and is_without_grad(ctx.ancestors(use), ctx) for use in others):
+    if any(_may_run(use, ctx) and _may_be_without_grad(use, ctx) for use in others):
         return True
     kept = [(where, held) for where, held in ctx.bound(model) or () if isinstance(held, cst.Attribute)]
     if any(may_be_left_whole(call, held, where) for where, held in kept):
@@ -292,7 +295,7 @@ def _is_whole(before: list[cst.Call], model: cst.Name, ctx: Context) -> bool:
         if any(node.value == model.value and _may_run(node, ctx) for node in named):
             whole = True
             is_its_own = ctx.code(call.func) == model.value or any(words(each) & _TRAINS for each in _names(call, ctx))
-            trains = trains or (is_its_own and not is_without_grad(ctx.ancestors(call), ctx))
+            trains = trains or (is_its_own and not _may_be_without_grad(call, ctx))
     return whole
 
 
@@ -392,7 +395,7 @@ def _leaves_whole(call: cst.Call, model: str, ctx: Context, depth: int = _DEPTH)
         for inner in calls:
             state = _leaves_whole(inner, name, where, depth - 1)
             if state is not None:
-                return state or is_without_grad(ctx.ancestors(call), ctx)
+                return state or _may_be_without_grad(call, ctx)
     return None
 
 
@@ -415,13 +418,18 @@ def _name_given(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Cont
     owner, _, rest = model.rpartition(".")
     if owner and isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == owner:
         return f"self.{rest}"
-    params = parameter_names(function)
+    params = _given_names(function)
     for index, argument in enumerate(call.args):
         if ctx.code(argument.value) == model:
             if argument.keyword is not None:
                 return argument.keyword.value
             return params[index] if index < len(params) else ""
     return ""
+
+
+def _given_names(function: cst.FunctionDef) -> list[str]:
+    """The parameters that a call gives, by their order."""
+    return [name for name in parameter_names(function) if name != "self"]
 
 
 def _reads(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
@@ -470,13 +478,29 @@ def _evaluates(call: cst.Call, model: str, ctx: Context) -> bool:
 
 def _is_without_backward(call: cst.Call, ctx: Context) -> bool:
     """Whether no backward can follow a run: under `no_grad`, or `model(x).detach()`."""
-    return is_attribute(ctx.parent(call), "detach") or is_without_grad(ctx.ancestors(call), ctx)
+    return is_attribute(ctx.parent(call), "detach") or _may_be_without_grad(call, ctx)
 
 
 def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
     """Whether one of these nodes is a block or a function under `no_grad` or `inference_mode`."""
     heads = [getattr(node, "items", ()) or getattr(node, "decorators", ()) for node in around]
     return any(_NO_GRAD.search(ctx.code(each)) for head in heads for each in head)
+
+
+def _may_be_without_grad(node: cst.CSTNode, ctx: Context) -> bool:
+    """The same of a node, also where a switch chooses, `set_grad_enabled(is_training)`, and below it as a statement."""
+    heads = [getattr(outer, "items", ()) or getattr(outer, "decorators", ()) for outer in ctx.ancestors(node)]
+    if any(_MAY_BE_NO_GRAD.search(ctx.code(each)) for head in heads for each in head):
+        return True
+    if not ctx.mentions("set_grad_enabled"):
+        return False
+    calls = (each for each in ctx.calls(ctx.scope(node)) if last_name(each.func) == "set_grad_enabled")
+    above = [each for each in calls if isinstance(ctx.parent(each), cst.Expr) and _is_above(each, node, ctx)]
+    return bool(above) and _MAY_BE_NO_GRAD.search(ctx.code(above[-1])) is not None
+
+
+def _is_above(one: cst.CSTNode, other: cst.CSTNode, ctx: Context) -> bool:
+    return ctx.span(one)[1] <= ctx.span(other)[0]
 
 
 def model_of_forward(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
@@ -500,12 +524,21 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
         return call.func.attr.value not in QUIET
     is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{ctx.code(call.func.value)}.")
     given = [argument for argument in call.args if ctx.code(argument.value) == model]
+    origins = [(o.file, o.node) for o in (ctx.origins(call.func) if given else ())]
+    classes = [(where, node) for where, node in origins if isinstance(node, cst.ClassDef)]
+    if classes:
+        inits = [(where, each) for where, node in classes for each in node.body.body if _is_init(each)]
+        return any(_calls(cst.ensure_type(init, cst.FunctionDef), given, call, where) for where, init in inits)
     if (given or is_method) and _RUNS.search(function.rsplit(".", 1)[-1]):
         return True
     if given:
         return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call))
     is_function = model.isidentifier() and isinstance(call.func, cst.Name)
     return is_function and any(where is ctx and _calls_own(f, model, ctx) for where, f in ctx.runs(call))
+
+
+def _is_init(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
 
 
 def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
@@ -523,7 +556,7 @@ def _targets(function: cst.FunctionDef, ctx: Context) -> Iterator[cst.AssignTarg
 
 def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, ctx: Context) -> bool:
     """Whether a function of the program calls the model that it is given, and does not go backward itself."""
-    params = parameter_names(function)
+    params = _given_names(function)
     if len(params) < len(call.args):
         return False
     names = [a.keyword.value if a.keyword is not None else params[call.args.index(a)] for a in given]

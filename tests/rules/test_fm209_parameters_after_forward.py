@@ -47,11 +47,44 @@ QUIET = [
     "    optimizer = torch.optim.SGD(model.parameters())\n    model(xs)\n",
     "    model(xs).sum().backward()\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    model(xs)\n    model.reshard()\n    optimizer = torch.optim.SGD(model.parameters())\n",
+    "    torch.set_grad_enabled(True)\n    model(xs)\n    xs(model.parameters())\n",
     "    model.post_init()\n    model.to(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    net(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    model(xs)\n    print(sum(p.numel() for p in model.parameters()))\n",
     "    with torch.no_grad():\n        model(xs)\n    print(sum(p.numel() for p in model.parameters() if p.shape))\n",
 ]
+
+
+EPOCHS = """\
+    average = {n: p.clone() for n, p in model.named_parameters()}
+    for is_training in (True, False):
+        run_epoch(model, optimizer, xs, is_training)
+    for n, p in model.named_parameters():
+        average[n].lerp_(p, 0.1)
+
+
+def run_epoch(model, optimizer, xs, is_training):
+    torch.set_grad_enabled(is_training)
+    loss = model(xs).sum()
+    if is_training:
+        loss.backward()
+        optimizer.step()
+    torch.set_grad_enabled(True)
+"""
+
+
+def test_average_behind_a_function_that_switches_gradients_off() -> None:
+    loop = "    for n, p in model.named_parameters():\n"
+    assert body(EPOCHS) == EPOCHS.replace(loop, f"{RESHARD}{loop}")
+
+
+@pytest.mark.parametrize("runs", ["", "        model(torch.ones(4))\n"])
+def test_object_that_is_named_after_an_evaluation(runs: str) -> None:
+    """What is made runs the model only where its `__init__` does."""
+    text = "    evaluator = Evaluator(model)\n    return torch.optim.SGD(model.parameters()), evaluator\n\n\n"
+    text += f"class Evaluator:\n    def __init__(self, model):\n        self.model = model\n{runs}"
+    made = "    return torch.optim.SGD("
+    assert body(text) == text.replace(made, f"{RESHARD if runs else ''}{made}")
 
 
 @pytest.mark.parametrize("text", QUIET)
@@ -70,6 +103,8 @@ RUNS = [
     "with torch.inference_mode(), xs:\n        model(xs)",
     "evaluate(model, torch.no_grad)",
     "with torch.no_grad():\n        model.generate(xs)",
+    "torch.set_grad_enabled(False)\n    model(xs)\n    torch.set_grad_enabled(True)",
+    "with torch.set_grad_enabled(xs.is_training):\n        model(xs)",
 ]
 
 
