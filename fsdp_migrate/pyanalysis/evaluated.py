@@ -1,7 +1,10 @@
-"""Names in strings that are code: what `eval` is given, what `globals()` is asked for, quoted annotations."""
+"""Names in strings that are code: what `eval` is given, what `globals()` is asked for, quoted annotations, and paths
+that something looks up (`_target_: torch.nn.Linear`).
+"""
 
 from __future__ import annotations
 
+import re
 import tokenize
 from collections.abc import Iterable, Iterator
 
@@ -12,6 +15,7 @@ from .tree import Tree
 
 _EVALUATES = frozenset({"eval", "exec", "compile"})
 _NAMESPACES = frozenset({"globals", "locals", "vars"})
+_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def evaluated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -23,6 +27,13 @@ def annotated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
     """The same for annotations in quotes, which only type checkers read."""
     inside = (each for annotation in tree.nodes(cst.Annotation) for each in tree.inside(annotation))
     yield from _names_in(tree, dict.fromkeys(each for each in inside if isinstance(each, cst.SimpleString)))
+
+
+def named_paths(tree: Tree) -> Iterator[tuple[cst.SimpleString, str]]:
+    """Each string that is a dotted path and nothing else."""
+    for literal in tree.nodes(cst.SimpleString):
+        if isinstance(literal.evaluated_value, str) and _PATH.fullmatch(literal.evaluated_value):
+            yield literal, literal.evaluated_value
 
 
 def _names_in(tree: Tree, expressions: Iterable[cst.BaseExpression]) -> Iterator[tuple[cst.BaseExpression, str]]:
