@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.freezes import is_frozen_here
 from codemods.reading.places import bound
 from codemods.reading.program import sets_attribute
 from codemods.reading.shapes import is_attribute, parameter_names
@@ -143,7 +144,25 @@ def _ran_in_callers(
                 return True
         if depth and _ran_in_callers(call, name, where, is_run, depth - 1):
             return True
+    return _ran_before_it_is_read(function, model, ctx, is_run)
+
+
+def _ran_before_it_is_read(function: cst.CSTNode, model: str, ctx: Context, is_run: Callable[..., bool]) -> bool:
+    """Whether a property is read behind a run of its object's model: `self.optimizer`, which is made where it is first
+    asked for.
+    """
+    if not isinstance(function, cst.FunctionDef) or not any(_is_property(each, ctx) for each in function.decorators):
+        return False
+    for where, read in ctx.attributes(function.name.value):
+        name = f"{where.code(read.value)}.{model.removeprefix('self.')}"
+        before = [call for call in where.calls(where.scope(read)) if _is_above(call, read, where)]
+        if any(is_run(other, name, where) for other in _behind(before, name, where, _trains, where)):
+            return True
     return False
+
+
+def _is_property(decorator: cst.Decorator, ctx: Context) -> bool:
+    return last_name(decorator.decorator) in {"cached_property", "property"}
 
 
 def _is_quiet(call: cst.Call, ctx: Context) -> bool:
@@ -488,9 +507,13 @@ def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
 
 
 def _may_be_without_grad(node: cst.CSTNode, ctx: Context) -> bool:
-    """The same of a node, also where a switch chooses, `set_grad_enabled(is_training)`, and below it as a statement."""
+    """The same of a node, also where a switch chooses, `set_grad_enabled(is_training)`, below it as a statement, and
+    where a frozen model runs, `teacher(x)`.
+    """
     heads = [getattr(outer, "items", ()) or getattr(outer, "decorators", ()) for outer in ctx.ancestors(node)]
     if any(_MAY_BE_NO_GRAD.search(ctx.code(each)) for head in heads for each in head):
+        return True
+    if isinstance(node, cst.Call) and is_frozen_here(ctx.code(node.func), ctx):
         return True
     if not ctx.mentions("set_grad_enabled"):
         return False

@@ -26,10 +26,11 @@ def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpressio
     `model.head.parameters()` and `for m in model.modules(): m.parameters()` for an optimizer, or to set
     `requires_grad`; `model.requires_grad_(False)`, `model.head.requires_grad_(True)`.
     """
-    if not ctx.mentions(*GRAD_MODES, "detach"):
+    trained = is_for_optimizer(call, ctx)
+    if not trained and not ctx.mentions(*GRAD_MODES, "detach"):
         return None
     model = _taken(call, ctx)
-    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not holds_copies(call, model, ctx):
+    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not holds_copies(call, model, ctx, trained):
         return None
     return None if _is_second(call, model, ctx) else (model, _place(call, model, ctx))
 

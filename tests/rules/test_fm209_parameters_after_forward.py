@@ -835,3 +835,97 @@ def other(xs):
 def test_what_another_model_of_the_same_name_does_is_its_own() -> None:
     """`model.train()` of a plain one may be a call of `Trainer.train` for all that is seen (torchmultimodal)."""
     assert "reshard" not in rewrite(OTHER).text
+
+
+LATE = """\
+import functools
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Task:
+    def __init__(self, net):
+        self.model = FSDP(net)
+        self.made = None
+
+    @functools.cached_property
+    def optimizer(self):
+        return torch.optim.AdamW(self.model.parameters())
+
+    def asked(self):
+        if self.made is None:
+            self.made = torch.optim.AdamW(self.model.parameters())
+        return self.made
+
+    def step(self, x):
+        ABOVE
+        loss = self.model(x).sum()
+        BELOW
+        loss.backward()
+        OPTIMIZER.step()
+"""
+
+
+@pytest.mark.parametrize("is_above", [False, True])
+@pytest.mark.parametrize("optimizer", ["self.optimizer", "self.asked()"])
+def test_optimizer_that_is_made_where_it_is_first_asked_for(optimizer: str, is_above: bool) -> None:
+    """Between the first forward and its backward the root's parameters are copies, which it would hold for good."""
+    zeroed = [f"{optimizer}.zero_grad()", "x = x + 1"]
+    above, below = zeroed if is_above else reversed(zeroed)
+    text = rewrite(LATE.replace("OPTIMIZER", optimizer).replace("ABOVE", above).replace("BELOW", below)).text
+    made = {"self.optimizer": "        return torch", "self.asked()": "            self.made = torch"}[optimizer]
+    indent = made[: -len(made.lstrip())]
+    assert (f"{indent}self.model.reshard()\n{made}" in text) is not is_above
+    assert text.count("reshard()") == (not is_above)
+
+
+@pytest.mark.parametrize("is_behind", [True, False])
+def test_optimizer_of_a_function_that_is_called_behind_a_forward(is_behind: bool) -> None:
+    calls = ["    loss = model(xs)\n", "    optimizer = make(model)\n"]
+    text = "".join(calls if is_behind else reversed(calls)) + "    loss.backward()\n\n\n"
+    text += "def make(model):\n    return torch.optim.AdamW(model.parameters())\n"
+    assert body(text) == (text.replace("    return", f"{RESHARD}    return") if is_behind else text)
+
+
+DINO = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def requires_grad(model, flag=True):
+    for p in model.parameters():
+        p.requires_grad = flag
+
+
+def train(net, other, xs, optimizer):
+    student, teacher = FSDP(net), FSDP(other)
+    FREEZE
+    for x in xs:
+        target = teacher(x)
+        loss = (student(x) - target).sum()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for p, q in zip(student.parameters(), teacher.parameters()):
+                q.data.mul_(0.9).add_(p.data)
+"""
+
+
+@pytest.mark.parametrize(
+    ("freeze", "is_frozen"),
+    [
+        ("for p in teacher.parameters():\n        p.requires_grad = False", True),
+        ("for p in teacher.parameters(): p.requires_grad_(False)", True),
+        ("teacher.eval().requires_grad_(False)", True),
+        ("requires_grad(teacher, False)", True),
+        ("requires_grad(teacher)", False),
+        ("for n, p in teacher.named_parameters():\n        p.requires_grad = 'norm' in n", False),
+        ("teacher.requires_grad_(False)\n    teacher.requires_grad_(True)", False),
+        ("print()", False),
+    ],
+)
+def test_average_of_a_frozen_model(freeze: str, is_frozen: bool) -> None:
+    """It runs without gradients, and the backward of the other one frees nothing."""
+    text = rewrite(DINO.replace("FREEZE", freeze)).text
+    loop = "            for p, q in zip("
+    assert (f"            teacher.reshard()\n{loop}" in text) is is_frozen
