@@ -13,9 +13,12 @@ import re
 import symtable
 import textwrap
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from codemods.api import Finding, Level
 from codemods.tables.names import PLAIN_DATA
@@ -27,6 +30,7 @@ from fsdp_migrate.render.view import is_fsdp2_lint
 from fsdp_migrate.support import available
 
 SUPPORT = "fsdp2_support.py"
+K = TypeVar("K")
 
 # Names that only FSDP1 has, written down here so that a name lost from the tool's tables is noticed.
 FSDP1 = frozenset(
@@ -168,6 +172,13 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None, sett
         left = [finding for finding in second.findings if finding.level is Level.MANUAL]
         assert not left, "what needed nobody is found again"
     return first
+
+
+def rewrite_all(programs: Mapping[K, Mapping[str, str]], options: Mapping[K, Options] | None = None) -> dict[K, Result]:
+    """`rewrite_files` of many programs, on all cores."""
+    given = [(options or {}).get(name) for name in programs]
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        return dict(zip(programs, pool.map(rewrite_files, programs.values(), given, chunksize=4), strict=True))
 
 
 def run_files(files: Mapping[str, str], options: Options | None = None) -> Result:

@@ -39,7 +39,6 @@ STILL = frozenset(
         "codemods/hazards/parameter_ids.py",
         "codemods/reading/current_device.py",
         "codemods/reading/dcp_format.py",
-        "codemods/reading/forwards.py",
         "codemods/reading/gradients.py",
         "codemods/reading/model_parameters.py",
         "codemods/reading/one_rank.py",

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.after_forward import holds_copies
 from codemods.reading.enclosing import enclosing, is_inside
-from codemods.reading.forwards import GRAD_MODES, holds_copies, runs
+from codemods.reading.forwards import GRAD_MODES, runs
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import is_optimizer

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.after_forward import reads_after_forward
 from codemods.reading.enclosing import call_given, contains, enclosing, ifs_around, is_label
-from codemods.reading.forwards import reads_after_forward
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.shapes import called_on, class_test, is_attribute
 from codemods.reading.words import last_name

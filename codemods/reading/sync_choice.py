@@ -9,7 +9,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing
 from codemods.reading.shapes import only_target
-from codemods.reading.unsynced import is_backward
+from codemods.reading.unsynced import computes_gradients
 
 _LINES = (cst.SimpleStatementLine,)
 
@@ -106,7 +106,7 @@ def _stands_above(first: cst.CSTNode | None, second: cst.CSTNode, ctx: Context) 
     body: list[cst.CSTNode] = list(block.body)
     between = body[body.index(first) + 1 : body.index(second)]
     return first in body[: body.index(second)] and not any(
-        is_backward(node) for statement in between for node in ctx.inside(statement)
+        computes_gradients(node) for statement in between for node in ctx.inside(statement)
     )
 
 

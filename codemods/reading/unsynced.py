@@ -15,6 +15,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.reading.enclosing import upward
 from codemods.reading.facts import NOTHING, Facts
+from codemods.reading.forwards import is_backward
 from codemods.reading.once import once
 from codemods.reading.onward import Way
 from codemods.reading.program import others
@@ -216,7 +217,7 @@ def _class(node: cst.CSTNode, ctx: Context) -> cst.ClassDef | None:
 def leaves_backward_behind(block: cst.With, ctx: Context) -> bool:
     """Whether a backward is seen behind a block, in the same function, and none in what the block runs."""
     end = ctx.span(block)[1]
-    behind = any(is_backward(call) and ctx.span(call)[0] >= end for call in ctx.calls(ctx.scope(block)))
+    behind = any(computes_gradients(call) and ctx.span(call)[0] >= end for call in ctx.calls(ctx.scope(block)))
     return behind and not backwards_in(block, ctx)
 
 
@@ -225,17 +226,17 @@ def backwards_in(node: cst.CSTNode, ctx: Context) -> list[cst.Call]:
     return [inner for inner in ctx.inside(node) if isinstance(inner, cst.Call) and _goes_backward(inner, ctx, set())]
 
 
-def is_backward(node: cst.CSTNode) -> bool:
+def computes_gradients(node: cst.CSTNode) -> bool:
     """`loss.backward()`, `manual_backward(loss)`, `torch.autograd.grad(loss, x)`."""
     if not isinstance(node, cst.Call):
         return False
     if isinstance(node.func, cst.Attribute) and node.func.attr.value == "grad":
         return last_name(node.func.value) == "autograd"
-    return "backward" in words(last_name(node.func))
+    return is_backward(node)
 
 
 def _goes_backward(call: cst.Call, ctx: Context, seen: set[cst.CSTNode]) -> bool:
-    if is_backward(call):
+    if computes_gradients(call):
         return True
     for where, function in ctx.runs(call):
         if function not in seen:
@@ -254,7 +255,7 @@ def follows_step(call: cst.Call, ctx: Context) -> bool:
             for statement in reversed(body[: body.index(inner)]):
                 if _always_steps(statement, ctx):
                     return True
-                if any(is_backward(each) for each in ctx.inside(statement)):
+                if any(computes_gradients(each) for each in ctx.inside(statement)):
                     return False
         if isinstance(outer, (cst.For, cst.While, cst.FunctionDef, cst.ClassDef)):
             return False

@@ -4,7 +4,6 @@ that something looks up (`_target_: torch.nn.Linear`).
 
 from __future__ import annotations
 
-import re
 import tokenize
 from collections.abc import Iterable, Iterator
 
@@ -15,7 +14,6 @@ from .tree import Tree
 
 _EVALUATES = frozenset({"eval", "exec", "compile"})
 _NAMESPACES = frozenset({"globals", "locals", "vars"})
-_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 def evaluated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -32,8 +30,9 @@ def annotated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
 def named_paths(tree: Tree) -> Iterator[tuple[cst.SimpleString, str]]:
     """Each string that is a dotted path and nothing else."""
     for literal in tree.nodes(cst.SimpleString):
-        if isinstance(literal.evaluated_value, str) and _PATH.fullmatch(literal.evaluated_value):
-            yield literal, literal.evaluated_value
+        value = literal.evaluated_value
+        if isinstance(value, str) and "." in value and all(part.isidentifier() for part in value.split(".")):
+            yield literal, value
 
 
 def _names_in(tree: Tree, expressions: Iterable[cst.BaseExpression]) -> Iterator[tuple[cst.BaseExpression, str]]:

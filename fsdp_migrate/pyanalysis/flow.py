@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 import libcst as cst
@@ -71,7 +72,7 @@ class _Walk:
     def __init__(self, tree: Tree, scope: Scope, name: str) -> None:
         self._tree = tree
         self._scope = scope
-        self._bindings = scope.bindings[name]
+        self._bindings = sorted(scope.bindings[name], key=lambda binding: tree.order[binding.node])
         self._order = [tree.order[binding.node] for binding in self._bindings]
         self._states: dict[cst.CSTNode, State] = {}
         """What holds where each statement, or what a compound one reads first, begins."""
@@ -109,6 +110,9 @@ class _Walk:
     def _statement(self, node: cst.CSTNode, state: State) -> State | None:
         if isinstance(node, cst.SimpleStatementLine):
             return self._simple(node, state)
+        if node not in self._tree.left_early and not self._made_in(node):
+            self._check([node], state)  # for all that is in it
+            return state
         if isinstance(node, cst.If):
             return self._if(node, state)
         if isinstance(node, (cst.For, cst.While)):
@@ -148,20 +152,20 @@ class _Walk:
         header = [node.target, node.iter] if isinstance(node, cst.For) else [node.test]
         self._check(header[-1:], state)
         # A binding late in the body reaches the top of the next turn.
-        again = frozenset(b for b in self._bindings if self._tree.contains(node, b.node))
+        again = frozenset(self._made_in(node))
         turn = state | again
         self._check(header, turn)
         # The target is bound anew in each turn: nothing of the last one is left in it.
-        target = frozenset(binding for binding in self._bindings if binding.node is node)
+        target = frozenset(binding for binding in again if binding.node is node)
         end = self._block(node.body.body, target or turn)
-        if any(isinstance(inner, (cst.Break, cst.Continue)) for inner in self._tree.inside(node.body)):
+        if node.body in self._tree.interrupted:
             end = _union([turn, end])
         after = _union([state, end]) or state
         return self._block(node.orelse.body.body, after) if node.orelse is not None else after
 
     def _try(self, node: cst.Try | cst.TryStar, state: State) -> State | None:
         body = self._block(node.body.body, state)
-        inside = frozenset(b for b in self._bindings if self._tree.contains(node.body, b.node))
+        inside = frozenset(self._made_in(node.body))
         ends = [self._block(handler.body.body, state | inside) for handler in node.handlers]
         if node.orelse is not None and body is not None:
             body = self._block(node.orelse.body.body, body)
@@ -176,12 +180,13 @@ class _Walk:
 
     def _bind_within(self, nodes: Sequence[cst.CSTNode], state: State, deep: bool = True) -> State:
         """The state after the bindings made by these nodes: the last one wins."""
-        last = None
-        for node in nodes:
-            first, end = self._tree.reach(node) if deep else (self._tree.order[node],) * 2
-            mine = [index for index, order in enumerate(self._order) if first <= order <= end]
-            last = max(mine if last is None else [last, *mine], default=None)
-        return state if last is None else frozenset([self._bindings[last]])
+        made = [each for node in nodes for each in self._made_in(node, deep)]
+        return frozenset(made[-1:]) or state
+
+    def _made_in(self, node: cst.CSTNode, deep: bool = True) -> Sequence[Binding]:
+        """The bindings that a node, and what is in it, makes; in the order of the text."""
+        first, last = self._tree.reach(node)
+        return self._bindings[bisect_left(self._order, first) : bisect_right(self._order, last if deep else first)]
 
 
 def _union(states: Iterable[State | None]) -> State | None:

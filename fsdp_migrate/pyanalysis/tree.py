@@ -235,6 +235,19 @@ class Tree:
         """The node and everything within it, in the order of the text."""
         return self._in_order[self.order[node] : self._last[node] + 1]
 
+    @cached_property
+    def interrupted(self) -> frozenset[cst.CSTNode]:
+        """All in which a turn of a loop ends early."""
+        return self._around(cst.Break, cst.Continue)
+
+    @cached_property
+    def left_early(self) -> frozenset[cst.CSTNode]:
+        """All in which something may not be come to that stands there."""
+        return self._around(cst.Break, cst.Continue, cst.Return, cst.Raise)
+
+    def _around(self, *kinds: type[cst.CSTNode]) -> frozenset[cst.CSTNode]:
+        return frozenset(outer for kind in kinds for node in self.nodes(kind) for outer in self.ancestors(node))
+
     def reach(self, node: cst.CSTNode) -> tuple[int, int]:
         """The `order` of a node, and of the last within it."""
         return self.order[node], self._last[node]

@@ -16,7 +16,7 @@ import pytest
 from codemods.api import Level
 from fsdp_migrate.pipeline import Options
 
-from ..helpers import SUPPORT, rewrite_files
+from ..helpers import SUPPORT, Result, rewrite_all
 from ..support.launch import run
 from .rows import ROWS, Row
 
@@ -25,10 +25,9 @@ pytest.importorskip("torch")
 NAMES = [row.name for row in ROWS]
 
 
-def write(folder: Path, row: Row) -> None:
+def write(folder: Path, row: Row, result: Result) -> None:
     """The row's program, and what the tool makes of it, each in a folder of its own."""
     name = f"{row.module}.py"
-    result = rewrite_files({name: row.program}, Options(checkpoint_format=row.checkpoint_format))
     reviewed = {finding.rule for finding in result.findings if finding.level is not Level.REWRITTEN}
     expected = row.reviewed or ("FM312" if row.checkpoint_format == "dcp" else "")
     assert reviewed == set(expected.split()), row.name
@@ -47,8 +46,11 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, A
     """What each rank saw, by the number of processes."""
     folder = tmp_path_factory.mktemp("checkpoints")
     shutil.copy(Path(__file__).with_name("net.py"), folder)
+    programs = {row.name: {f"{row.module}.py": row.program} for row in ROWS}
+    options = {row.name: Options(checkpoint_format=row.checkpoint_format) for row in ROWS}
+    results = rewrite_all(programs, options)
     for row in ROWS:
-        write(folder, row)
+        write(folder, row, results[row.name])
     return run("run_rows", (2, 4, 1), folder, "tests.checkpoints")
 
 

@@ -11,7 +11,7 @@ import pytest
 from codemods.api import Level
 from fsdp_migrate.pipeline import Options
 
-from ..helpers import SUPPORT, rewrite_files
+from ..helpers import SUPPORT, rewrite_all
 from ..support.launch import run
 from .local import PROGRAMS
 
@@ -25,8 +25,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, A
     """What each rank saw, by the number of processes."""
     folder = tmp_path_factory.mktemp("local")
     shutil.copy(Path(__file__).with_name("net.py"), folder)
-    for name, text in PROGRAMS.items():
-        result = rewrite_files({"program.py": text}, Options(read_fsdp1_files=True))
+    programs = {name: {"program.py": text} for name, text in PROGRAMS.items()}
+    for name, result in rewrite_all(programs, dict.fromkeys(programs, Options(read_fsdp1_files=True))).items():
         assert Level.MANUAL not in {finding.level for finding in result.findings}
         for side, files in (("before", result.before), ("after", result.after)):
             (folder / side / name).mkdir(parents=True)

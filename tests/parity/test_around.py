@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import Result, rewrite_files
+from ..helpers import Result, rewrite_all
 from ..support.launch import run
 from .around_rows import ROWS
 from .programs import folder_of, models_of, write
@@ -25,7 +25,7 @@ WITHOUT_GRADIENTS = {
 
 @pytest.fixture(scope="module")
 def rewritten() -> dict[str, Result]:
-    return {name: rewrite_files({"train.py": text, "models.py": models_of(text)}) for name, text in ROWS.items()}
+    return rewrite_all({name: {"train.py": text, "models.py": models_of(text)} for name, text in ROWS.items()})
 
 
 @pytest.fixture(scope="module")

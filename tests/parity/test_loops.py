@@ -11,7 +11,7 @@ from codemods.api import Level
 from codemods.leftover import is_about_data
 from codemods.tables.names import FSDP2
 
-from ..helpers import FSDP1, Result, rewrite_files
+from ..helpers import FSDP1, Result, rewrite_all
 from ..support.launch import by_case, run
 
 pytest.importorskip("torch")
@@ -25,7 +25,7 @@ PROGRAMS = {"leftovers": PROGRAM} | {loop.folder: loop.program for loop in LOOPS
 
 @pytest.fixture(scope="module")
 def rewritten() -> dict[str, Result]:
-    return {name: rewrite_files({"train.py": text, "models.py": models_of(text)}) for name, text in PROGRAMS.items()}
+    return rewrite_all({name: {"train.py": text, "models.py": models_of(text)} for name, text in PROGRAMS.items()})
 
 
 @pytest.fixture(scope="module")

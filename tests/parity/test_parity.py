@@ -10,7 +10,7 @@ import pytest
 from codemods.tables.versions import SINCE, exists
 from fsdp_migrate.pipeline import Options
 
-from ..helpers import Result, rewrite_files
+from ..helpers import Result, rewrite_all
 from ..support.launch import by_case, run
 from .programs import models_of, write
 from .rows import ROWS, Row
@@ -22,12 +22,8 @@ PARTS = 4
 
 @pytest.fixture(scope="module")
 def rewritten() -> dict[str, Result]:
-    return {
-        row.name: rewrite_files(
-            {"train.py": row.program, "models.py": models_of(row.program)}, Options(torch_version=row.torch_version)
-        )
-        for row in ROWS
-    }
+    programs = {row.name: {"train.py": row.program, "models.py": models_of(row.program)} for row in ROWS}
+    return rewrite_all(programs, {row.name: Options(torch_version=row.torch_version) for row in ROWS})
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import Result, rewrite_files
+from ..helpers import Result, rewrite_all
 from ..support.launch import run
 from .programs import folder_of, models_of, write
 from .refused_rows import ROWS, TRAINS
@@ -16,10 +16,9 @@ from .refused_rows import ROWS, TRAINS
 
 @pytest.fixture(scope="module")
 def rewritten() -> dict[str, Result]:
-    return {
-        name: rewrite_files({"train.py": row.program, "models.py": models_of(row.program)})
-        for name, row in ROWS.items()
-    }
+    return rewrite_all(
+        {name: {"train.py": row.program, "models.py": models_of(row.program)} for name, row in ROWS.items()}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,7 @@ from codemods.api import (
     replaced,
 )
 from codemods.plan import PlannedContext
+from codemods.reading.after_forward import holds_copies
 from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
@@ -95,7 +96,6 @@ from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
 from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
-from codemods.reading.forwards import holds_copies
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.just_made import is_just_made
 from codemods.reading.layout import insertion

@@ -52,6 +52,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, left, replaced, rewritten
 from codemods.plan import PlannedContext
+from codemods.reading.after_forward import clips_after_forward
 from codemods.reading.call_layout import either, quoted_argument, text_literal
 from codemods.reading.clipping import (
     IGNORED,
@@ -63,7 +64,6 @@ from codemods.reading.clipping import (
     has_plain_norm,
     is_asked_for,
 )
-from codemods.reading.forwards import clips_after_forward
 from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.layout import insertion
 from codemods.reading.left_out import ignores_parameters

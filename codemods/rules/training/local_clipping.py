@@ -56,10 +56,10 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding, left
 from codemods.plan import PlannedContext
+from codemods.reading.after_forward import clips_after_forward
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_HINT, clipper, has_plain_norm
 from codemods.reading.enclosing import enclosing
-from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS

@@ -66,10 +66,10 @@ from codemods.reading.sync_choice import SyncChoice, sync_choice
 from codemods.reading.unsynced import (
     Unsynced,
     backwards_in,
+    computes_gradients,
     discard,
     discard_gradients,
     drops_behind,
-    is_backward,
     leaves_backward_behind,
     model_beside,
 )
@@ -227,11 +227,11 @@ def _is_found_by_others(choice: SyncChoice, ctx: Context) -> bool:
     """Whether another backward can come behind the block before the flag is set again."""
     own = set(ctx.inside(choice.block))
     set_again = {choice.block, choice.chosen}
-    way = Way(lambda node, _: is_backward(node) and node not in own, lambda node, _: node in set_again)
+    way = Way(lambda node, _: computes_gradients(node) and node not in own, lambda node, _: node in set_again)
     way.last_turns = _last_turns(choice, ctx)
     way.behind(choice.block, ctx)
     return bool(way.found) or any(
-        is_backward(call) and call not in own
+        computes_gradients(call) and call not in own
         for where, _ in way.lost
         for file in {where, *where.files("backward")}
         for call in file.nodes(cst.Call)

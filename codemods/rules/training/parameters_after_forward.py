@@ -62,17 +62,19 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.after_forward import reads_after_forward, trains_before
 from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import call_given, is_inside, named, upward
-from codemods.reading.forwards import GRAD_MODES, may_be_left_whole, reads_after_forward, trains_before
+from codemods.reading.forwards import GRAD_MODES
 from codemods.reading.layout import insertion
 from codemods.reading.left_whole import FREEZE, is_for_optimizer, is_same_of_copies, taken_after_forward
+from codemods.reading.may_be_whole import may_be_left_whole
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
 from codemods.reading.places import base
 from codemods.reading.program import defines_method
 from codemods.reading.resharding import reshards
 from codemods.reading.shapes import called_on, parameter_names
-from codemods.reading.unsynced import follows_step, is_backward
+from codemods.reading.unsynced import computes_gradients, follows_step
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.names import SUMMON
 
@@ -167,7 +169,7 @@ def _is_read_behind_backward(call: cst.Call, ctx: Context) -> bool:
 
 
 def _goes_backward_first(function: cst.FunctionDef, name: str, ctx: Context) -> bool:
-    backward = [ctx.span(call)[0] for call in ctx.calls(function) if is_backward(call)]
+    backward = [ctx.span(call)[0] for call in ctx.calls(function) if computes_gradients(call)]
     return bool(backward) and all(ctx.span(node)[0] > min(backward) for node in named(ctx, function.body, name))
 
 

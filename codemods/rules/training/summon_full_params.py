@@ -81,12 +81,13 @@ from codemods.api import (
     replaced,
 )
 from codemods.plan import PlannedContext
+from codemods.reading.after_forward import trains_before
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import extra_indent, replace_head
 from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
-from codemods.reading.forwards import GRAD_MODES, model_of_forward, trains_before
+from codemods.reading.forwards import GRAD_MODES, model_of_forward
 from codemods.reading.layout import removal
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.resharding import reshards

@@ -6,9 +6,9 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
+from codemods.reading.after_forward import holds_copies
 from codemods.reading.call_layout import call_of, comment_on, line_above, line_below
 from codemods.reading.flat_parameters import had_original_parameters
-from codemods.reading.forwards import holds_copies
 from codemods.reading.layout import comments_in, removal
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.optimizer_loading import (

@@ -9,12 +9,12 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.plan import PlannedContext
+from codemods.reading.after_forward import holds_copies
 from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import argument_removal, line_above, own_line
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
-from codemods.reading.forwards import holds_copies
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
 from codemods.reading.model_parts import compiled_from, is_named_in, model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank

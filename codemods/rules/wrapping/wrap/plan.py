@@ -10,7 +10,7 @@ import libcst as cst
 from codemods.api import Context, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.forwards import lacks_forward
+from codemods.reading.lacks_forward import lacks_forward
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import argument_name, block_of, class_given, context_of
 from codemods.reading.manual import arguments as passed_arguments
