@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.optimizers import is_optimizer
 from codemods.reading.shapes import comparison
 
 _DEPTH = 4
@@ -69,7 +70,7 @@ def _is_remainder(node: cst.BaseExpression) -> bool:
 def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> bool:
     """`optimizer.step()`, a function that has one, and whatever is handed the optimizer and cannot be followed."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "step":
-        return True
+        return not _is_of_another(call.func.value, made, ctx)
     runs = [*ctx.runs(call), *_inits(call, ctx)]
     if not runs:
         is_library = (ctx.dotted(call.func) or "").startswith("torch.") or ctx.fsdp1(call.func) is not None
@@ -79,6 +80,14 @@ def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> b
         for where, function in runs
         for inner in where.inside(function.body)
         if isinstance(inner, cst.Call)
+    )
+
+
+def _is_of_another(optimizer: cst.BaseExpression, made: Collection[int], ctx: Context) -> bool:
+    """Whether it is seen to be an optimizer, and none of these."""
+    origins = [(origin.file, origin.node) for origin in ctx.origins(optimizer)]
+    return bool(origins) and all(
+        isinstance(node, cst.Call) and id(node) not in made and is_optimizer(where, node) for where, node in origins
     )
 
 

@@ -270,6 +270,15 @@ def test_state_that_the_first_turn_of_a_loop_reads(test: str, may_be_first: bool
     assert ("state = read_optimizer_state(" in body(text)) is may_be_first
 
 
+@pytest.mark.parametrize(("steps", "may_be_first"), [("other", True), ("optimizer", False)])
+def test_the_step_of_another_optimizer_is_not_its_own(steps: str, may_be_first: bool) -> None:
+    made = (
+        "    optimizer = torch.optim.AdamW(model.parameters())\n    other = torch.optim.SGD(model.head.parameters())\n"
+    )
+    text = f"{made}    {steps}.step()\n    state = FSDP.full_optim_state_dict(model, optimizer)\n"
+    assert ("state = read_optimizer_state(" in body(text)) is may_be_first
+
+
 def test_optimizer_without_a_state() -> None:
     load = "    " + LOADS[0].format(MADE_READY[0])
     plain = "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
