@@ -58,7 +58,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
 from codemods.reading.defaults import parameter_named
-from codemods.reading.enclosing import contains, is_self
+from codemods.reading.enclosing import contains, is_inside, is_self
 from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.optimizers import is_optimizer
@@ -67,7 +67,7 @@ from codemods.reading.shapes import called_on, class_test, comparison, receiver
 from codemods.reading.state_dict_settings import is_local
 from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
-from codemods.tables.state_dicts import DCP
+from codemods.tables.state_dicts import CONTEXT, DCP
 
 CODE = "FM307"
 
@@ -122,6 +122,8 @@ def _is_found(call: cst.Call, ctx: Context, early: Collection[cst.CSTNode]) -> b
     """`early`: what is built from a model's parameters before it is wrapped."""
     if not isinstance(call.func, cst.Attribute) or not _is_by_ids(call, call.func.attr.value, ctx):
         return False
+    if is_inside(call, CONTEXT, ctx.code(call.func.value), ctx):
+        return False  # the context says that it is the model
     has_another_way = _has_another_way(ctx) and not _is_where_fsdp_is_on(call, ctx)
     return _is_for_wrapped_model(call.func.value, ctx, has_another_way, early)
 

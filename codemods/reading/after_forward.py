@@ -20,7 +20,7 @@ from codemods.reading.forwards import (
     is_backward,
     is_reshard,
     is_without_backward,
-    is_without_grad,
+    may_be_without_grad,
     model_of_forward,
     runs,
 )
@@ -71,7 +71,7 @@ def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bo
     """Whether the model's own backward, or a reshard, is seen before this call, and no evaluation of it in between."""
     above, name = straight(call, ctx), ctx.code(model)
     behind = last_index(above, is_backward)
-    has_grad = any(runs(o, name, ctx) and not is_without_grad(ctx.ancestors(o), ctx) for o in above[: max(behind, 0)])
+    has_grad = any(runs(o, name, ctx) and not may_be_without_grad(o, ctx) for o in above[: max(behind, 0)])
     behind = max(last_index(above, is_reshard), behind if has_grad else -1)
     return behind >= 0 and not any(evaluates(other, name, ctx) for other in above[behind + 1 :])
 
@@ -134,7 +134,25 @@ def ran_in_callers(
                 return True
         if depth and ran_in_callers(call, name, where, is_run, depth - 1):
             return True
+    return _ran_before_it_is_read(function, model, ctx, is_run)
+
+
+def _ran_before_it_is_read(function: cst.CSTNode, model: str, ctx: Context, is_run: Callable[..., bool]) -> bool:
+    """Whether a property is read behind a run of its object's model: `self.optimizer`, which is made where it is first
+    asked for.
+    """
+    if not isinstance(function, cst.FunctionDef) or not any(map(_is_property, function.decorators)):
+        return False
+    for where, read in ctx.attributes(function.name.value):
+        name = f"{where.code(read.value)}.{model.removeprefix('self.')}"
+        before = [each for each in where.calls(where.scope(read)) if where.span(each)[1] <= where.span(read)[0]]
+        if any(is_run(other, name, where) for other in calls_behind(before, name, where, _trains, where)):
+            return True
     return False
+
+
+def _is_property(decorator: cst.Decorator) -> bool:
+    return last_name(decorator.decorator) in {"cached_property", "property"}
 
 
 def _is_quiet(call: cst.Call, ctx: Context) -> bool:

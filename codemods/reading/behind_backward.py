@@ -7,8 +7,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.forwards import is_without_backward, is_without_grad, own_names, runs
-from codemods.reading.shapes import parameter_names
+from codemods.reading.forwards import given_names, is_without_backward, may_be_without_grad, own_names, runs
 from codemods.reading.words import is_name
 
 _DEPTH = 3
@@ -56,7 +55,7 @@ def leaves_whole(call: cst.Call, model: str, ctx: Context, depth: int = _DEPTH) 
         for inner in calls:
             state = leaves_whole(inner, name, where, depth - 1)
             if state is not None:
-                return state or is_without_grad(ctx.ancestors(call), ctx)
+                return state or may_be_without_grad(call, ctx)
     return None
 
 
@@ -79,7 +78,7 @@ def _name_given(model: str, call: cst.Call, function: cst.FunctionDef, ctx: Cont
     owner, _, rest = model.rpartition(".")
     if owner and isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == owner:
         return f"self.{rest}"
-    params = parameter_names(function)
+    params = given_names(function)
     for index, argument in enumerate(call.args):
         if ctx.code(argument.value) == model:
             if argument.keyword is not None:

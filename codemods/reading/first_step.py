@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.optimizers import is_optimizer
+from codemods.reading.shapes import comparison
 
 _DEPTH = 4
 """How many functions and callers are followed."""
@@ -30,13 +32,19 @@ def _steps_before(node: cst.CSTNode, made: Collection[int], ctx: Context, depth:
 
 
 def _run_before(node: cst.CSTNode, ctx: Context) -> Iterator[cst.Call]:
-    """The calls in the same function that stand above, or in a loop around: what an earlier turn ran."""
+    """The calls in the same function that stand above, or in a loop around: what an earlier turn ran.
+
+    Not where the first turn comes here as well: at once, or by `if step % every == 0:`.
+    """
     start = ctx.span(node)[0]
     first, last = start, start
+    tests: list[cst.BaseExpression] = []
     for outer in ctx.ancestors(node):
         if isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
             break
-        if isinstance(outer, (cst.For, cst.While)):
+        if isinstance(outer, cst.If):
+            tests.append(outer.test)
+        if isinstance(outer, (cst.For, cst.While)) and not all(_holds_at_zero(test) for test in tests):
             first, last = ctx.span(outer)
     for call in ctx.calls(ctx.scope(node)):
         begin, end = ctx.span(call)
@@ -44,11 +52,26 @@ def _run_before(node: cst.CSTNode, ctx: Context) -> Iterator[cst.Call]:
             yield call
 
 
+def _holds_at_zero(test: cst.BaseExpression) -> bool:
+    """`step % every == 0` and `not step % every`, which are true of the first step, 0."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return _is_remainder(test.expression)
+    compared = comparison(test)
+    if compared is None or not isinstance(compared[1], cst.Equal) or not _is_remainder(compared[0]):
+        return False
+    return isinstance(compared[2], cst.Integer) and compared[2].evaluated_value == 0
+
+
+def _is_remainder(node: cst.BaseExpression) -> bool:
+    counts = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Modulo)
+    return counts and isinstance(cst.ensure_type(node, cst.BinaryOperation).left, (cst.Name, cst.Attribute))
+
+
 def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> bool:
     """`optimizer.step()`, a function that has one, and whatever is handed the optimizer and cannot be followed."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "step":
-        return True
-    runs = ctx.runs(call)
+        return not _is_of_another(call.func.value, made, ctx)
+    runs = [*ctx.runs(call), *_inits(call, ctx)]
     if not runs:
         is_library = (ctx.dotted(call.func) or "").startswith("torch.") or ctx.fsdp1(call.func) is not None
         return not is_library and any(_is_one_of(argument.value, made, ctx) for argument in call.args)
@@ -58,6 +81,22 @@ def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> b
         for inner in where.inside(function.body)
         if isinstance(inner, cst.Call)
     )
+
+
+def _is_of_another(optimizer: cst.BaseExpression, made: Collection[int], ctx: Context) -> bool:
+    """Whether it is seen to be an optimizer, and none of these."""
+    origins = [(origin.file, origin.node) for origin in ctx.origins(optimizer)]
+    return bool(origins) and all(
+        isinstance(node, cst.Call) and id(node) not in made and is_optimizer(where, node) for where, node in origins
+    )
+
+
+def _inits(call: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.FunctionDef]]:
+    """What makes an object of the program's own class."""
+    for origin in ctx.origins(call.func):
+        if isinstance(origin.node, cst.ClassDef):
+            methods = (each for each in origin.node.body.body if isinstance(each, cst.FunctionDef))
+            yield from ((origin.file, each) for each in methods if each.name.value == "__init__")
 
 
 def _is_one_of(value: cst.BaseExpression, made: Collection[int], ctx: Context) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.freezes import is_frozen_here
 from codemods.reading.shapes import is_attribute, parameter_names
 from codemods.reading.words import is_name, last_name, words
 
@@ -24,6 +25,9 @@ QUIET |= {"print_trainable_parameters", "init_weights", "reset_parameters", "num
 QUIET |= {"save_pretrained", "push_to_hub", "merge_adapter", "unmerge_adapter", "set_adapter", "add_adapter"}
 _RUNS = ("eval", "valid", "test", "generate", "sample", "infer", "predict", "forward")
 _NO_GRAD = ("no_grad", "inference_mode")
+_SWITCH = "set_grad_enabled"
+GRAD_MODES = (*_NO_GRAD, _SWITCH)
+"""Words of a program that runs some of its forwards without gradients."""
 
 
 def model_of_forward(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
@@ -47,12 +51,21 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
         return call.func.attr.value not in QUIET
     is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{ctx.code(call.func.value)}.")
     given = [argument for argument in call.args if ctx.code(argument.value) == model]
+    origins = [(o.file, o.node) for o in (ctx.origins(call.func) if given else ())]
+    classes = [(where, node) for where, node in origins if isinstance(node, cst.ClassDef)]
+    if classes:
+        inits = [(where, each) for where, node in classes for each in node.body.body if _is_init(each)]
+        return any(_calls(cst.ensure_type(init, cst.FunctionDef), given, call, where) for where, init in inits)
     if (given or is_method) and any(word in last_name(call.func).lower() for word in _RUNS):
         return True
     if given:
         return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call))
     is_function = model.isidentifier() and isinstance(call.func, cst.Name)
     return is_function and any(where is ctx and _calls_own(f, model, ctx) for where, f in ctx.runs(call))
+
+
+def _is_init(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
 
 
 def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
@@ -69,9 +82,14 @@ def own_names(function: cst.FunctionDef, ctx: Context) -> set[str]:
     return {*parameter_names(function), *map(ctx.code, targets)}
 
 
+def given_names(function: cst.FunctionDef) -> list[str]:
+    """The parameters that a call gives, by their order."""
+    return [name for name in parameter_names(function) if name != "self"]
+
+
 def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, ctx: Context) -> bool:
     """Whether a function of the program calls the model that it is given, and does not go backward itself."""
-    params = parameter_names(function)
+    params = given_names(function)
     if len(params) < len(call.args):
         return False
     names = [a.keyword.value if a.keyword is not None else params[call.args.index(a)] for a in given]
@@ -89,7 +107,7 @@ def evaluates(call: cst.Call, model: str, ctx: Context) -> bool:
 
 def is_without_backward(call: cst.Call, ctx: Context) -> bool:
     """Whether no backward can follow a run: under `no_grad`, or `model(x).detach()`."""
-    return is_attribute(ctx.parent(call), "detach") or is_without_grad(ctx.ancestors(call), ctx)
+    return is_attribute(ctx.parent(call), "detach") or may_be_without_grad(call, ctx)
 
 
 def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
@@ -98,9 +116,35 @@ def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
     return any(_stops_grad(node) for head in heads for each in head for node in ctx.inside(each))
 
 
+def may_be_without_grad(node: cst.CSTNode, ctx: Context) -> bool:
+    """The same of a node, also where a switch chooses, `set_grad_enabled(is_training)`, below it as a statement, and
+    where a frozen model runs, `teacher(x)`.
+    """
+    around = list(ctx.ancestors(node))
+    if is_without_grad(around, ctx):
+        return True
+    is_frozen = isinstance(node, cst.Call) and is_frozen_here(ctx.code(node.func), ctx)
+    if is_frozen and not any(isinstance(outer, cst.Call) and is_backward(outer) for outer in around):
+        return True
+    if not ctx.mentions(_SWITCH):
+        return False
+    entered = [item.item for outer in around if isinstance(outer, cst.With) for item in outer.items]
+    said = [each for each in ctx.calls(ctx.scope(node)) if isinstance(ctx.parent(each), cst.Expr)]
+    above = [each for each in said if _switches(each) and ctx.span(each)[1] <= ctx.span(node)[0]]
+    return any(_may_switch_off(each) for each in (*entered, *above[-1:]))
+
+
+def _may_switch_off(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) and _switches(node) and not any(is_name(a.value, "True") for a in node.args)
+
+
+def _switches(call: cst.Call) -> bool:
+    return last_name(call.func) == _SWITCH
+
+
 def _stops_grad(node: cst.CSTNode) -> bool:
     """`no_grad` by a name of whoever's: `torch.no_grad`, `maybe_no_grad`, `torch.set_grad_enabled(False)`."""
-    if isinstance(node, cst.Call) and last_name(node.func) == "set_grad_enabled":
+    if isinstance(node, cst.Call) and _switches(node):
         return any(is_name(argument.value, "False") for argument in node.args)
     return isinstance(node, cst.Name) and any(word in node.value for word in _NO_GRAD)
 

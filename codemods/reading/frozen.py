@@ -46,7 +46,7 @@ def _wraps_frozen(ctx: Context, call: cst.Call) -> bool:
     name = ctx.code(module)
     for other in ctx.calls(ctx.scope(call)):
         method = other.func if isinstance(other.func, cst.Attribute) else None
-        if method is not None and ctx.code(_told(method.value)) == name and method.attr.value not in _KEEPS:
+        if method is not None and ctx.code(told_to(method.value)) == name and method.attr.value not in _KEEPS:
             return False
         if other is not call and any(ctx.code(argument.value) == name for argument in other.args):
             return False
@@ -134,7 +134,7 @@ def _frozen_in(ctx: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
         if ctx.span(node)[0] > ctx.span(call)[0]:
             continue
         if not blocks and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-            yield _told(node.func.value)
+            yield told_to(node.func.value)
         elif len(blocks) == 1 and isinstance(blocks[0], cst.For):
             read = called_on(blocks[0].iter, "parameters")
             if read is not None and _is_of(ctx, node, blocks[0].target):
@@ -148,10 +148,10 @@ def _is_thawed_in(ctx: Context, call: cst.Call) -> bool:
 def _flags(ctx: Context, call: cst.Call) -> list[tuple[cst.Call | cst.Assign, str]]:
     """What the function of a call says of `requires_grad`."""
     statements = [node for node in ctx.inside(ctx.scope(call)) if isinstance(node, (cst.Call, cst.Assign))]
-    return [(node, flag) for node in statements if (flag := _flag(ctx, node)) is not None]
+    return [(node, flag) for node in statements if (flag := flag_set(ctx, node)) is not None]
 
 
-def _told(module: cst.BaseExpression) -> cst.BaseExpression:
+def told_to(module: cst.BaseExpression) -> cst.BaseExpression:
     """`net` of `net.eval().cuda()`, whose methods return what they are called on."""
     while (owner := called_on(module, *_SAME)) is not None:
         module = owner
@@ -163,7 +163,7 @@ _KEEPS = GIVE_IT_BACK | {"load_state_dict", "named_parameters", "parameters"}
 """Methods that give a module no parameter."""
 
 
-def _flag(ctx: Context, node: cst.CSTNode) -> str | None:
+def flag_set(ctx: Context, node: cst.CSTNode) -> str | None:
     """What `p.requires_grad = …` and `net.requires_grad_(…)` set; None for anything else."""
     if isinstance(node, cst.Call):
         if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "requires_grad_":

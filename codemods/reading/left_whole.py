@@ -9,7 +9,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.after_forward import holds_copies
 from codemods.reading.enclosing import enclosing, is_inside
-from codemods.reading.forwards import runs
+from codemods.reading.forwards import GRAD_MODES, runs
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.optimizers import is_optimizer
@@ -27,10 +27,11 @@ def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpressio
     `model.head.parameters()` and `for m in model.modules(): m.parameters()` for an optimizer, or to set
     `requires_grad`; `model.requires_grad_(False)`, `model.head.requires_grad_(True)`.
     """
-    if not ctx.mentions("no_grad", "inference_mode", "set_grad_enabled", "detach"):
+    trained = is_for_optimizer(call, ctx)
+    if not trained and not ctx.mentions(*GRAD_MODES, "detach"):
         return None
     model = _taken(call, ctx)
-    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not holds_copies(call, model, ctx):
+    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not holds_copies(call, model, ctx, trained):
         return None
     return None if _is_second(call, model, ctx) else (model, _place(call, model, ctx))
 

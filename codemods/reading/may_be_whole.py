@@ -9,7 +9,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.after_forward import evaluates_some, ran_in_callers, trains_before
 from codemods.reading.call_order import is_behind_yield, last_turns, straight, within
-from codemods.reading.forwards import QUIET, evaluates, is_backward, is_reshard, is_without_grad, makes
+from codemods.reading.forwards import QUIET, evaluates, is_backward, is_reshard, makes, may_be_without_grad
 from codemods.reading.places import bound
 from codemods.reading.words import is_name, last_name, words
 
@@ -45,7 +45,7 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     if any(_is_whole(before, model, ctx) for before in (straight(call, ctx), *last_turns(call, ctx))):
         return True
     others = _used_elsewhere(model, ctx)
-    if any(_may_run(use, ctx) and is_without_grad(ctx.ancestors(use), ctx) for use in others):
+    if any(_may_run(use, ctx) and may_be_without_grad(use, ctx) for use in others):
         return True
     kept = [(where, held) for where, held in ctx.bound(model) or () if isinstance(held, cst.Attribute)]
     if any(may_be_left_whole(call, held, where) for where, held in kept):
@@ -110,7 +110,7 @@ def _is_whole(before: list[cst.Call], model: cst.Name, ctx: Context) -> bool:
         if any(node.value == model.value and _may_run(node, ctx) for node in named):
             whole = True
             is_its_own = ctx.code(call.func) == model.value or any(words(each) & _TRAINS for each in _names(call, ctx))
-            trains = trains or (is_its_own and not is_without_grad(ctx.ancestors(call), ctx))
+            trains = trains or (is_its_own and not may_be_without_grad(call, ctx))
     return whole
 
 

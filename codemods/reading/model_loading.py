@@ -120,9 +120,12 @@ def _parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _binds(assignment: cst.Assign, name: cst.Name) -> bool:
-    """`state = …`, and `states[0] = …`."""
-    targets = (target.target for target in assignment.targets)
-    bound = [target.value if isinstance(target, cst.Subscript) else target for target in targets]
+    """`state = …`, `states[0] = …`, and `step, state = …`."""
+    targets = [target.target for target in assignment.targets]
+    several = (
+        each.value for target in targets if isinstance(target, (cst.Tuple, cst.List)) for each in target.elements
+    )
+    bound = [target.value if isinstance(target, cst.Subscript) else target for target in (*targets, *several)]
     return any(isinstance(each, cst.Name) and each.value == name.value for each in bound)
 
 

@@ -139,8 +139,10 @@ def _summons_to_look(call: cst.BaseExpression, block: cst.With, ctx: Context) ->
     call = cst.ensure_type(call, cst.Call)
     given = _given(call)
     is_named = len(given) == len(call.args) - 1 and gives_model_first(call)
-    if not is_named or not isinstance(call.args[0].value, (cst.Name, cst.Attribute)) or "with_grads" in given:
+    if not is_named or not isinstance(call.args[0].value, (cst.Name, cst.Attribute)):
         return False
+    if "with_grads" in given and ("writeback" not in given or ctx.code(given["writeback"]) != "False"):
+        return False  # what is written to gradients
     if "rank0_only" not in given or is_usual("rank0_only", given["rank0_only"], ctx):
         return True
     if "writeback" not in given or ctx.code(given["writeback"]) != "False":

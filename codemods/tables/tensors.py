@@ -37,7 +37,7 @@ IN_PLACE |= {"clamp_", "clamp_min_", "clamp_max_"}
 ELEMENT_BY_ELEMENT = frozenset({"add_", "mul_", "sub_", "div_", "zero_", "fill_", "clamp_", "clamp_min_", "clamp_max_"})
 """Methods that change each element by itself, so that a shard is changed as its part of the whole is."""
 
-ON_CONTAINERS = frozenset({"append", "extend", "keys", "values", "items", "get", "pop", "format", "join"})
+ON_CONTAINERS = frozenset({"append", "extend", "keys", "values", "items", "get", "pop", "format", "join", "setdefault"})
 
 ON_TEXTS = frozenset({"replace", "removeprefix", "removesuffix", "split", "strip", "lstrip", "rstrip", "lower", "join"})
 ON_TEXTS |= {"startswith", "endswith"}

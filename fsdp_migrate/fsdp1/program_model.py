@@ -23,7 +23,7 @@ from ..pyanalysis.annotations import annotated_classes
 from ..pyanalysis.calls import argument_for, parameters
 from ..pyanalysis.closure import Closure
 from ..pyanalysis.conditions import Conditions
-from ..pyanalysis.evaluated import annotated_names, evaluated_names
+from ..pyanalysis.evaluated import annotated_names, evaluated_names, named_paths
 from ..pyanalysis.order import Order
 from ..pyanalysis.origin import Origin as Made
 from ..pyanalysis.program import Program
@@ -464,8 +464,12 @@ class FileContext(ParsedSource):
                 yield node, name
 
     def evaluated(self) -> Iterator[tuple[cst.BaseExpression, str]]:
-        """The strings that are evaluated, with the FSDP1 constructs that they name."""
-        return self._constructs(evaluated_names(self.tree))
+        """The strings that are evaluated, or looked up as a path, with the FSDP1 constructs that they name."""
+        yield from self._constructs(evaluated_names(self.tree))
+        for literal, path in named_paths(self.tree):
+            construct = fsdp1_name(path)
+            if construct is not None:
+                yield literal, construct
 
     def quoted(self) -> Iterator[tuple[cst.BaseExpression, str]]:
         """The same for annotations in quotes."""

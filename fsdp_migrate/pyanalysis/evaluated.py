@@ -1,4 +1,6 @@
-"""Names in strings that are code: what `eval` is given, what `globals()` is asked for, quoted annotations."""
+"""Names in strings that are code: what `eval` is given, what `globals()` is asked for, quoted annotations, and paths
+that something looks up (`_target_: torch.nn.Linear`).
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,14 @@ def annotated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
     """The same for annotations in quotes, which only type checkers read."""
     inside = (each for annotation in tree.nodes(cst.Annotation) for each in tree.inside(annotation))
     yield from _names_in(tree, dict.fromkeys(each for each in inside if isinstance(each, cst.SimpleString)))
+
+
+def named_paths(tree: Tree) -> Iterator[tuple[cst.SimpleString, str]]:
+    """Each string that is a dotted path and nothing else."""
+    for literal in tree.nodes(cst.SimpleString):
+        value = literal.evaluated_value
+        if isinstance(value, str) and "." in value and all(part.isidentifier() for part in value.split(".")):
+            yield literal, value
 
 
 def _names_in(tree: Tree, expressions: Iterable[cst.BaseExpression]) -> Iterator[tuple[cst.BaseExpression, str]]:

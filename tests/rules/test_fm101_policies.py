@@ -1873,3 +1873,9 @@ def test_what_is_switched_off_in_a_policy_goes_with_it() -> None:
     assert "default_auto_wrap_policy" not in text
     assert "    # large\n    for unit in units_by_size(net, 20000):\n" in text
     assert "100\n" not in text
+
+
+def test_partial_of_a_function_that_is_asked_at_run_time_is_not_none() -> None:
+    text = _asked("partial(lambda module, recurse, nonwrapped_numel, of: recurse or module in of, of=classes)").text
+    assert "policy(submodule, recurse=False, nonwrapped_numel=0)" in text
+    assert "policy is not None" not in text

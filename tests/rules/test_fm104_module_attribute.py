@@ -804,3 +804,25 @@ def test_forward_of_a_part_that_can_be_a_unit() -> None:
 
 def test_forward_of_a_part_where_the_model_is_one_unit() -> None:
     assert rewrite(PARTS.replace("{policy}", "")).text.count(".forward(") == PARTS.count(".forward(")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "partial(size_based_auto_wrap_policy, min_num_params=100)",
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda module: len(list(module.children())) == 1)",
+        "always_wrap_policy",
+    ],
+)
+def test_forward_of_a_part_that_a_policy_of_no_classes_can_pick(policy: str) -> None:
+    """By size, or by a function: any layer that a class of the model runs can be a unit; not those of another class."""
+    names = "lambda_auto_wrap_policy, size_based_auto_wrap_policy, always_wrap_policy"
+    text = PARTS.replace("ModuleWrapPolicy", names).replace("{policy}", f", auto_wrap_policy={policy}")
+    text = text.replace("from torch import nn\n", "from functools import partial\n\nfrom torch import nn\n")
+    other = "class Other(nn.Module):\n    def __init__(self):\n        self.up = nn.Linear(4, 4)\n\n"
+    other += "    def forward(self, x):\n        return self.up.forward(x)\n\n\ndef embed("
+    text = rewrite(text.replace("def embed(", other)).text
+    for called in ("self.embed(x)", "block(x)", "self.blocks[0](x)", "self.up(x)", "model.embed(data)"):
+        assert called in text
+    assert text.count("super().forward(x)") == 1
+    assert text.count("self.up.forward(x)") == 1

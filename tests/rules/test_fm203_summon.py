@@ -212,6 +212,18 @@ def test_what_is_not_run_has_whole_parameters_put_in(body: str, writeback: str) 
     assert result.support == {"full_params"}
 
 
+def test_gradients_that_are_looked_at_are_whole_beside_the_parameters() -> None:
+    """Not where they are written, which FSDP1 took back: that is the longer function's."""
+    body = "        for n, p in model.named_parameters():\n            if p.grad is not None:\n"
+    body += "                x.setdefault(n, []).append(p.grad.kthvalue(1))\n"
+    looks, writes = (f"with_grads=True, writeback={flag}" for flag in (False, True))
+    result = rewrite(HEAD_OF_TORCH + f"    with FSDP.summon_full_params(model, {looks}):\n{body}")
+    assert f"with full_params(model, {looks}):" in result.text
+    assert result.support == {"full_params"}
+    result = rewrite(HEAD_OF_TORCH + f"    with FSDP.summon_full_params(model, {writes}):\n{body}")
+    assert result.support == {"summon_full_params"}
+
+
 KEPT = [
     pytest.param("for p in model.parameters():\n        x(p.norm())", id="unknown function"),
     pytest.param("y = [p.norm() for p in model.parameters()]\n    x.save()", id="unknown method"),

@@ -47,11 +47,44 @@ QUIET = [
     "    optimizer = torch.optim.SGD(model.parameters())\n    model(xs)\n",
     "    model(xs).sum().backward()\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    model(xs)\n    model.reshard()\n    optimizer = torch.optim.SGD(model.parameters())\n",
+    "    torch.set_grad_enabled(True)\n    model(xs)\n    xs(model.parameters())\n",
     "    model.post_init()\n    model.to(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    net(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    model(xs)\n    print(sum(p.numel() for p in model.parameters()))\n",
     "    with torch.no_grad():\n        model(xs)\n    print(sum(p.numel() for p in model.parameters() if p.shape))\n",
 ]
+
+
+EPOCHS = """\
+    average = {n: p.clone() for n, p in model.named_parameters()}
+    for is_training in (True, False):
+        run_epoch(model, optimizer, xs, is_training)
+    for n, p in model.named_parameters():
+        average[n].lerp_(p, 0.1)
+
+
+def run_epoch(model, optimizer, xs, is_training):
+    torch.set_grad_enabled(is_training)
+    loss = model(xs).sum()
+    if is_training:
+        loss.backward()
+        optimizer.step()
+    torch.set_grad_enabled(True)
+"""
+
+
+def test_average_behind_a_function_that_switches_gradients_off() -> None:
+    loop = "    for n, p in model.named_parameters():\n"
+    assert body(EPOCHS) == EPOCHS.replace(loop, f"{RESHARD}{loop}")
+
+
+@pytest.mark.parametrize("runs", ["", "        model(torch.ones(4))\n"])
+def test_object_that_is_named_after_an_evaluation(runs: str) -> None:
+    """What is made runs the model only where its `__init__` does."""
+    text = "    evaluator = Evaluator(model)\n    return torch.optim.SGD(model.parameters()), evaluator\n\n\n"
+    text += f"class Evaluator:\n    def __init__(self, model):\n        self.model = model\n{runs}"
+    made = "    return torch.optim.SGD("
+    assert body(text) == text.replace(made, f"{RESHARD if runs else ''}{made}")
 
 
 @pytest.mark.parametrize("text", QUIET)
@@ -70,6 +103,8 @@ RUNS = [
     "with torch.inference_mode(), xs:\n        model(xs)",
     "evaluate(model, torch.no_grad)",
     "with torch.no_grad():\n        model.generate(xs)",
+    "torch.set_grad_enabled(False)\n    model(xs)\n    torch.set_grad_enabled(True)",
+    "with torch.set_grad_enabled(xs.is_training):\n        model(xs)",
 ]
 
 
@@ -800,3 +835,97 @@ def other(xs):
 def test_what_another_model_of_the_same_name_does_is_its_own() -> None:
     """`model.train()` of a plain one may be a call of `Trainer.train` for all that is seen (torchmultimodal)."""
     assert "reshard" not in rewrite(OTHER).text
+
+
+LATE = """\
+import functools
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Task:
+    def __init__(self, net):
+        self.model = FSDP(net)
+        self.made = None
+
+    @functools.cached_property
+    def optimizer(self):
+        return torch.optim.AdamW(self.model.parameters())
+
+    def asked(self):
+        if self.made is None:
+            self.made = torch.optim.AdamW(self.model.parameters())
+        return self.made
+
+    def step(self, x):
+        ABOVE
+        loss = self.model(x).sum()
+        BELOW
+        loss.backward()
+        OPTIMIZER.step()
+"""
+
+
+@pytest.mark.parametrize("is_above", [False, True])
+@pytest.mark.parametrize("optimizer", ["self.optimizer", "self.asked()"])
+def test_optimizer_that_is_made_where_it_is_first_asked_for(optimizer: str, is_above: bool) -> None:
+    """Between the first forward and its backward the root's parameters are copies, which it would hold for good."""
+    zeroed = [f"{optimizer}.zero_grad()", "x = x + 1"]
+    above, below = zeroed if is_above else reversed(zeroed)
+    text = rewrite(LATE.replace("OPTIMIZER", optimizer).replace("ABOVE", above).replace("BELOW", below)).text
+    made = {"self.optimizer": "        return torch", "self.asked()": "            self.made = torch"}[optimizer]
+    indent = made[: -len(made.lstrip())]
+    assert (f"{indent}self.model.reshard()\n{made}" in text) is not is_above
+    assert text.count("reshard()") == (not is_above)
+
+
+@pytest.mark.parametrize("is_behind", [True, False])
+def test_optimizer_of_a_function_that_is_called_behind_a_forward(is_behind: bool) -> None:
+    calls = ["    loss = model(xs)\n", "    optimizer = make(model)\n"]
+    text = "".join(calls if is_behind else reversed(calls)) + "    loss.backward()\n\n\n"
+    text += "def make(model):\n    return torch.optim.AdamW(model.parameters())\n"
+    assert body(text) == (text.replace("    return", f"{RESHARD}    return") if is_behind else text)
+
+
+DINO = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def requires_grad(model, flag=True):
+    for p in model.parameters():
+        p.requires_grad = flag
+
+
+def train(net, other, xs, optimizer):
+    student, teacher = FSDP(net), FSDP(other)
+    FREEZE
+    for x in xs:
+        target = teacher(x)
+        loss = (student(x) - target).sum()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for p, q in zip(student.parameters(), teacher.parameters()):
+                q.data.mul_(0.9).add_(p.data)
+"""
+
+
+@pytest.mark.parametrize(
+    ("freeze", "is_frozen"),
+    [
+        ("for p in teacher.parameters():\n        p.requires_grad = False", True),
+        ("for p in teacher.parameters(): p.requires_grad_(False)", True),
+        ("teacher.eval().requires_grad_(False)", True),
+        ("requires_grad(teacher, False)", True),
+        ("requires_grad(teacher)", False),
+        ("for n, p in teacher.named_parameters():\n        p.requires_grad = 'norm' in n", False),
+        ("teacher.requires_grad_(False)\n    teacher.requires_grad_(True)", False),
+        ("print()", False),
+    ],
+)
+def test_average_of_a_frozen_model(freeze: str, is_frozen: bool) -> None:
+    """It runs without gradients, and the backward of the other one frees nothing."""
+    text = rewrite(DINO.replace("FREEZE", freeze)).text
+    loop = "            for p, q in zip("
+    assert (f"            teacher.reshard()\n{loop}" in text) is is_frozen

@@ -251,6 +251,34 @@ def test_optimizer_that_has_not_stepped() -> None:
         assert "set_optimizer_state_dict(" in body(made + step + read + load), step
 
 
+@pytest.mark.parametrize(
+    ("test", "may_be_first"),
+    [
+        ("if step % 10 == 0:", True),
+        ("if not step % self.every:", True),
+        ("if (step + 1) % 10 == 0:", False),
+        ("if step and step % 10 == 0:", False),
+        ("if True:", False),
+    ],
+)
+@pytest.mark.parametrize("made", ["", "    saver = Saver(model, optimizer)\n"])
+def test_state_that_the_first_turn_of_a_loop_reads(test: str, may_be_first: bool, made: str) -> None:
+    """Above the step of the same turn; an object that is only made of the optimizer does not step it."""
+    text = f"    optimizer = torch.optim.AdamW(model.parameters())\n{made}    for step in range(9):\n        {test}\n"
+    text += "            state = FSDP.full_optim_state_dict(model, optimizer)\n        optimizer.step()\n"
+    text += "\n\nclass Saver:\n    def __init__(self, model, optimizer):\n        self.optimizer = optimizer\n"
+    assert ("state = read_optimizer_state(" in body(text)) is may_be_first
+
+
+@pytest.mark.parametrize(("steps", "may_be_first"), [("other", True), ("optimizer", False)])
+def test_the_step_of_another_optimizer_is_not_its_own(steps: str, may_be_first: bool) -> None:
+    made = (
+        "    optimizer = torch.optim.AdamW(model.parameters())\n    other = torch.optim.SGD(model.head.parameters())\n"
+    )
+    text = f"{made}    {steps}.step()\n    state = FSDP.full_optim_state_dict(model, optimizer)\n"
+    assert ("state = read_optimizer_state(" in body(text)) is may_be_first
+
+
 def test_optimizer_without_a_state() -> None:
     load = "    " + LOADS[0].format(MADE_READY[0])
     plain = "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"

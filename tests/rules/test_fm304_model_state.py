@@ -581,6 +581,8 @@ READ_AGAIN = [
     "state = torch.load(path)\n    best = state[0]\n    model.load_state_dict(best)\n    optimizer(state[0])",
     "state = torch.load(path)\n    for _ in path:\n        model.load_state_dict(state)",
     "model.load_state_dict(path.best)",
+    "step, state = path.best\n    model.load_state_dict(state)",
+    "state, optim = path\n    model.load_state_dict(state)\n    return path",
     "for state in path:\n        model.load_state_dict(state)\n    return path",
     "for key, state in path.kept.items():\n        model.load_state_dict(state)",
     "kept = [torch.load(each) for each in path]\n    for key, (_, state) in enumerate(kept):\n"
@@ -591,6 +593,7 @@ READ_AGAIN = [
     "        model.load_state_dict(state)\n        optimizer(state)",
 ]
 READ_ONCE = [
+    "state, optim = torch.load(path)\n    model.load_state_dict(state)\n    return optim",
     "model.load_state_dict(torch.load(path)['model'])",
     "state = torch.load(path)\n    model.load_state_dict(state)\n    del state",
     "state = torch.load(path)\n    model.load_state_dict(state['model'])\n    optimizer(state['optimizer'])",

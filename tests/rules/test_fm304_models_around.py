@@ -399,3 +399,57 @@ TAKEN = [
 def test_what_is_taken_out_of_another_model_is_none_of_fsdps(taken: str, is_seen: bool, state: str) -> None:
     text = rewrite(UNWRAP.format(taken=taken, state=state)).text
     assert (state in text) == is_seen
+
+
+BACKENDS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Local:
+    def wrap(self, model):
+        return model.cuda()
+
+    def save(self, model, path):
+        torch.save(self.read(model), path)
+
+    def read(self, model):
+        return model.state_dict()
+
+
+class Sharded(BASES):
+    def wrap(self, model):
+        return FSDP(model)
+
+    def save(self, model, path):
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            torch.save(model.state_dict(), path)
+
+
+def main(backend, net, path):
+    backend.save(backend.wrap(net), path)
+"""
+
+
+@pytest.mark.parametrize("bases", ["Local", "object"])
+def test_class_that_prepares_other_models_itself(bases: str) -> None:
+    """Its `read` is for its own models: the class that wraps has a `save` of its own, and nothing else calls `read`."""
+    result = rewrite(BACKENDS.replace("BASES", bases))
+    assert "return model.state_dict()" in result.text
+    assert "FM304" not in {finding.rule for finding in result.findings}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("    def wrap(self, model):\n        return model.cuda()\n\n", ""),
+        ("        with FSDP", "        super().save(model, path)\n        with FSDP"),
+        ("path)\n", "path)\n    return backend.read(net)\n"),
+    ],
+)
+def test_class_whose_models_are_not_seen_to_be_others(changed: tuple[str, str]) -> None:
+    before, after = changed
+    text = BACKENDS.replace("BASES", "object")
+    at = text.rindex(before)
+    result = rewrite(text[:at] + after + text[at + len(before) :])
+    assert "FM304" in {finding.rule for finding in result.findings}

@@ -281,3 +281,15 @@ def test_a_file_by_names_asks_for_the_function_that_loads_it() -> None:
     assert found.level is Level.MANUAL
     assert "by names" in found.message
     assert found.hint.startswith("load it by set_optimizer_state_dict(model, optimizer, state")
+
+
+def test_the_model_of_a_context_that_shares_a_dict_with_its_optimizer() -> None:
+    """What is looked up by a name can be either; `FSDP.state_dict_type(model)` says that it is the model."""
+    text = HEAD + "    HELD.update(model=model, optimizer=optimizer)\n\n\nHELD = {}\n\n\n"
+    text += "def held(name):\n    return HELD[name]\n"
+    text += "\n\ndef save(path):\n    model = held('model')\n    with FSDP.state_dict_type(model, FULL):\n"
+    text += "        state = model.state_dict()\n    torch.save(state, path)\n"
+    text = text.replace(" as FSDP\n", " as FSDP, StateDictType\n")
+    result = rewrite(text.replace("FULL", "StateDictType.FULL_STATE_DICT"))
+    assert "state = get_model_state_dict(model, " in result.text
+    assert "FM307" not in {finding.rule for finding in result.findings}

@@ -310,3 +310,11 @@ def test_what_a_private_function_is_given_beside_a_model_does_not_raise() -> Non
     assert text.count("raise NotImplementedError(") == 1
     assert text.index("raise NotImplementedError(") < text.index("_runtime_utils._lazy_init(module, module)")
     assert "isinstance(sharded, FSDPModule)" not in text
+
+
+@pytest.mark.parametrize("module", ["torch.distributed.fsdp", "torch.distributed.fsdp.fully_sharded_data_parallel"])
+def test_path_that_something_looks_up(module: str) -> None:
+    text = f'PARALLEL = {{"_target_": "{module}.FullyShardedDataParallel", "use_orig_params": True}}\n'
+    (found,) = rewrite(text).findings
+    assert (found.rule, found.level) == ("FM109", Level.MANUAL)
+    assert not rewrite('PARALLEL = {"_target_": "torch.distributed.fsdp.fully_shard"}\n').findings

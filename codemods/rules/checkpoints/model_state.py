@@ -103,6 +103,7 @@ from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, op
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, compiled_from, model_around, unwrapped
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
+from codemods.reading.other_strategies import is_for_other_models
 from codemods.reading.own_keys import adds_keys
 from codemods.reading.places import bound
 from codemods.reading.plain_objects import but_for_others, is_asked_for, may_be_of_torch, may_be_plain
@@ -262,7 +263,7 @@ def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
         return False
     if _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
-    if _deals_in_shards(ctx.scope(model), ctx):
+    if _deals_in_shards(ctx.scope(model), ctx) or is_for_other_models(model, ctx):
         return False
     return not _is_wrapped_elsewhere(model, ctx)
 

@@ -65,6 +65,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.after_forward import reads_after_forward, trains_before
 from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import call_given, is_inside, named, upward
+from codemods.reading.forwards import GRAD_MODES
 from codemods.reading.layout import insertion
 from codemods.reading.left_whole import FREEZE, is_for_optimizer, is_same_of_copies, taken_after_forward
 from codemods.reading.may_be_whole import may_be_left_whole
@@ -117,7 +118,7 @@ def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bo
         return False
     calls = [outer for outer in ctx.ancestors(call) if isinstance(outer, cst.Call)]
     trained = is_for_optimizer(call, ctx)
-    evaluates = ctx.mentions("no_grad", "inference_mode")
+    evaluates = ctx.mentions(*GRAD_MODES)
     if method == "zero_grad":
         seen = reads_after_forward(call, model, ctx, trained=True)
         return seen or (evaluates and not follows_step(call, ctx))

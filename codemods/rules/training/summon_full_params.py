@@ -87,7 +87,7 @@ from codemods.reading.block_layout import extra_indent, replace_head
 from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.enclosing import call_by, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
-from codemods.reading.forwards import model_of_forward
+from codemods.reading.forwards import GRAD_MODES, model_of_forward
 from codemods.reading.layout import removal
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.resharding import reshards
@@ -262,7 +262,7 @@ def _at_top(loop: cst.For, line: str, block: cst.With | None, ctx: Context) -> E
 
 def _may_be_copies(model: cst.BaseExpression, name: cst.CSTNode, ctx: Context) -> bool:
     call = cst.ensure_type(ctx.parent(name) or name, cst.Call)
-    return ctx.mentions("no_grad", "inference_mode") and not trains_before(call, model, ctx)
+    return ctx.mentions(*GRAD_MODES) and not trains_before(call, model, ctx)
 
 
 def _are_sharded(model: cst.BaseExpression, ctx: Context) -> bool:

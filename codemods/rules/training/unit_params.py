@@ -71,6 +71,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.reading.enclosing import is_label
+from codemods.reading.forwards import GRAD_MODES
 
 CODE = "FM451"
 
@@ -88,7 +89,7 @@ def fix(node: cst.Attribute, ctx: Context) -> Fix | None:
     item = ctx.named(Import(SUPPORT, "unit_params"), node)
     text = f"{item.local}({ctx.quote(node.value)})"
     level, message, hint = Level.REWRITTEN, "the flat parameters of a unit become unit_params, a support function", ""
-    if not ctx.mentions("_reshard") and ctx.mentions("no_grad", "inference_mode"):
+    if not ctx.mentions("_reshard") and ctx.mentions(*GRAD_MODES):
         level, hint = Level.REVIEW, "compare the losses of its evaluations with those of new runs only"
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
     return Fix([Edit(*ctx.bare_span(node), text)], [finding(CODE, level, ctx, node, message, hint)], [item])

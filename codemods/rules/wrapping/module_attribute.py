@@ -49,7 +49,21 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, replaced
+from codemods.api import (
+    FSDP_MODULE,
+    SUPPORT,
+    Context,
+    Edit,
+    Fix,
+    Import,
+    Level,
+    ModelKind,
+    NotStatic,
+    Origin,
+    Rule,
+    finding,
+    replaced,
+)
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import without_wrappers_branch
 from codemods.reading.class_layout import sharded_classes
@@ -59,10 +73,12 @@ from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion, removal
+from codemods.reading.makeup import makeup
 from codemods.reading.manual import argument_name
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.negation import none_test
 from codemods.reading.one_local import local_of
+from codemods.reading.predicates import class_policies
 from codemods.reading.process_groups import group_of, is_over_all
 from codemods.reading.program import may_be_models_own, sets_on_itself
 from codemods.reading.words import last_name, words
@@ -141,7 +157,9 @@ def _may_be_unit(part: cst.BaseExpression, ctx: PlannedContext) -> bool:
         return False
     drafts = [ctx.plan.wraps[call].draft for _, call in ctx.wrapping.calls(ctx.path) if call in ctx.plan.wraps]
     has_units = any(draft is None or draft.selector is not None for draft in drafts)
-    return has_units and (_is_of_sharded_class(part, ctx) or wrapped_around(part, ctx) is not None)
+    return has_units and (
+        _is_of_sharded_class(part, ctx) or _can_be_picked(part, ctx) or wrapped_around(part, ctx) is not None
+    )
 
 
 def _is_of_sharded_class(part: cst.BaseExpression, ctx: Context) -> bool:
@@ -156,6 +174,32 @@ def _is_of_sharded_class(part: cst.BaseExpression, ctx: Context) -> bool:
     if any(where.dotted(call.func) in named for where, call in made):
         return True
     return any(kind.node in sharded for where, call in made for kind in where.origins(call.func))
+
+
+def _can_be_picked(part: cst.BaseExpression, ctx: Context) -> bool:
+    """A layer that a model's own class runs, where the policy goes by more than classes, as one by size does."""
+    owner = enclosing(ctx, part, cst.ClassDef)
+    models = [makeup(*wrap) for wrap in ctx.wrapping.calls(ctx.path) if _goes_by_more_than_classes(*wrap)]
+    around = [model for model in models if any(each is owner for _, each in model.classes)]
+    layers = {each for model in around for _, each in model.classes}
+    return any(
+        (where.dotted(call.func) or "").startswith("torch.nn.")
+        or any(kind.node in layers for kind in where.origins(call.func))
+        for where, call in ((o.file, o.node) for o in (ctx.origins(part) if around else ()))
+        if isinstance(call, cst.Call)
+    )
+
+
+def _goes_by_more_than_classes(ctx: Context, call: cst.Call) -> bool:
+    given = [a.value for a in call.args if argument_name(a) == "auto_wrap_policy"]
+    return any(not o.is_none and not _is_of_classes(o) for value in given for o in ctx.origins(value))
+
+
+def _is_of_classes(policy: Origin) -> bool:
+    try:
+        return bool(class_policies(policy))
+    except NotStatic:
+        return False
 
 
 def _named_by_policy(ctx: Context, call: cst.Call) -> set[str]:

@@ -52,6 +52,7 @@ def full_params(
     writeback: bool = True,
     rank0_only: bool = False,
     offload_to_cpu: bool = False,
+    with_grads: bool = False,
 ) -> Generator[None, None, None]:
     """Whole parameters in place of the shards, to look into. Collective."""
     reshard_all(module)
@@ -61,6 +62,8 @@ def full_params(
         for name, param in owner.named_parameters(recurse=False, remove_duplicate=False)
         if isinstance(param, DTensor)
     ]
+    if with_grads:
+        grads = {param: full_tensor(param.grad) for _, _, param in places if param.grad is not None}
     whole = {}
     for param in dict.fromkeys(param for _, _, param in places):
         full = param.full_tensor().detach()
@@ -70,6 +73,9 @@ def full_params(
     if rank0_only:
         places = [place for place in places if place[2] in whole]
     shown = {param: nn.Parameter(full, param.requires_grad) for param, full in whole.items()}
+    if with_grads:
+        for param, full in shown.items():
+            full.grad = grads[param].to(full.device) if param in grads else None
     for owner, name, param in places:
         setattr(owner, name, shown[param])
     try:

@@ -9,7 +9,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import line_above, quoted_argument
 from codemods.reading.dead import states_made_for
 from codemods.reading.first_step import may_be_before_first_step
-from codemods.reading.forwards import runs
+from codemods.reading.forwards import GRAD_MODES, runs
 from codemods.reading.layout import removal
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.optimizer_reading import config_of, is_decided_at_run_time, options_in_context, options_of
@@ -99,7 +99,7 @@ def _named(written: Written, call: cst.Call, given: Given, ctx: PlannedContext) 
 
 def _reshards_before(call: cst.Call, given: Given, ctx: Context) -> bool:
     """Whether no evaluation leaves copies in the model: the program has none, or the model's state is read before."""
-    if not ctx.mentions("no_grad", "inference_mode"):
+    if not ctx.mentions(*GRAD_MODES):
         return True
     start, model = ctx.span(call)[0], ctx.code(given["model"].value)
     above = [each for each in ctx.calls(ctx.scope(call)) if ctx.span(each)[1] <= start]

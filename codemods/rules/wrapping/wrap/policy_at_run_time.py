@@ -75,4 +75,5 @@ def _may_be_custom(origin: Origin) -> bool:
 
 def is_policy(origin: Origin) -> bool:
     """Whether it is a policy for sure, and not None."""
-    return isinstance(origin.node, (cst.FunctionDef, cst.Lambda)) or policy_call(origin)[0] is not None
+    is_partial = isinstance(origin.node, cst.Call) and origin.file.dotted(origin.node.func) == "functools.partial"
+    return is_partial or isinstance(origin.node, (cst.FunctionDef, cst.Lambda)) or policy_call(origin)[0] is not None
