@@ -73,6 +73,9 @@ def star_of_one(ctx: Context, value: cst.BaseExpression) -> cst.Param | None:
         return None
     if star.name.value != value.value or list(ctx.uses(star)) != [value]:
         return None
+    start, end = ctx.span(star.name)
+    if ctx.text[start - 1 : end] != f"*{value.value}":  # `* args`
+        return None
     if function.decorators or function.params.params or function.params.posonly_params:
         return None
     calls = [call_by(name, where) for where, name in ctx.references_to(function)]

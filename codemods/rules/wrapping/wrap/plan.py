@@ -165,7 +165,7 @@ def _drafted(
     made = Draft(ctx, call, module, model or _quoted(module, ctx), chosen, asked=asked, left=left, goes_on=goes_on)
     if star is not None:
         start, end = ctx.span(star.name)
-        made.edits.append((ctx, Edit(ctx.text.rindex("*", 0, start), end, made.model)))
+        made.edits.append((ctx, Edit(start - 1, end, made.model)))  # with its star
     made.quoted |= {model} if model else set()
     made.for_others = for_others
     _take(given, made)
