@@ -189,7 +189,10 @@ def evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
 
 
 def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:
-    return model_of_forward(call, ctx) is not None or evaluates_some(call, model, ctx)
+    """The same with gradients; not a method of what may be anything, `folder.mkdir()`."""
+    ran = model_of_forward(call, ctx)
+    is_run = ran is not None and (ran is call.func or ModelKind.UNKNOWN not in ctx.kinds(ran))
+    return is_run or evaluates_some(call, model, ctx)
 
 
 def _is_evaluation(call: cst.Call, ctx: Context) -> bool:

@@ -9,11 +9,15 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from .definitions import last_name
 from .quiet_ast import tokens
 from .tree import Tree
 
 _EVALUATES = frozenset({"eval", "exec", "compile"})
 _NAMESPACES = frozenset({"globals", "locals", "vars"})
+_KEYS = ("target", "class", "cls", "path", "type", "wrapper")
+"""What a setting is called that names something by its path."""
+_FINDERS = ("locate", "import", "resolve", "instantiate", "lookup", "get_class", "get_obj")
 
 
 def evaluated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
@@ -28,11 +32,30 @@ def annotated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
 
 
 def named_paths(tree: Tree) -> Iterator[tuple[cst.SimpleString, str]]:
-    """Each string that is a dotted path and nothing else."""
+    """Each string that is a dotted path and nothing else, where something makes an object of it."""
     for literal in tree.nodes(cst.SimpleString):
         value = literal.evaluated_value
         if isinstance(value, str) and "." in value and all(part.isidentifier() for part in value.split(".")):
-            yield literal, value
+            if _is_looked_up(tree, literal):
+                yield literal, value
+
+
+def _is_looked_up(tree: Tree, literal: cst.SimpleString) -> bool:
+    """`{"_target_": path}`, `wrapper_class=path`, `locate(path)`; not in a list, or where a test patches it."""
+    holder = tree.parents[literal]
+    if isinstance(holder, cst.DictElement):
+        return isinstance(holder.key, cst.SimpleString) and _says(_KEYS, str(holder.key.evaluated_value))
+    if isinstance(holder, cst.Assign):
+        return any(_says(_KEYS, last_name(each.target)) for each in holder.targets)
+    if not isinstance(holder, cst.Arg):
+        return False
+    call = cst.ensure_type(tree.parents[holder], cst.Call)
+    by_name = holder.keyword is not None and _says(_KEYS, holder.keyword.value)
+    return by_name or _says(_FINDERS, last_name(call.func))
+
+
+def _says(words: Iterable[str], name: str | None) -> bool:
+    return any(word in (name or "").lower() for word in words)
 
 
 def _names_in(tree: Tree, expressions: Iterable[cst.BaseExpression]) -> Iterator[tuple[cst.BaseExpression, str]]:

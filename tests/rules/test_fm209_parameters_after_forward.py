@@ -887,6 +887,14 @@ def test_optimizer_of_a_function_that_is_called_behind_a_forward(is_behind: bool
     assert body(text) == (text.replace("    return", f"{RESHARD}    return") if is_behind else text)
 
 
+def test_a_method_of_what_may_be_anything_is_no_forward() -> None:
+    """`folder.mkdir()` of a setting that a helper of all settings gives, the model among them (xffl)."""
+    text = "    net = setting(model, None)\n    folder = setting(None, xs)\n    folder.mkdir()\n    make(net)\n\n\n"
+    text += "def setting(value, config):\n    return value if value is not None else config.value\n\n\n"
+    text += "def make(model):\n    return torch.optim.AdamW(model.parameters())\n"
+    assert "reshard" not in body(text)
+
+
 DINO = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

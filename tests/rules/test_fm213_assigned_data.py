@@ -124,6 +124,15 @@ def test_a_model_that_is_not_sharded_has_its_tensors_exchanged_as_before() -> No
     assert "param.data.copy_(1); x()" in rewrite(EITHER.format("param.data = 1; x()")).text
 
 
+def test_a_new_tensor_is_the_same_in_place() -> None:
+    """Nobody else has it, or what it replaces (StableCascade)."""
+    average = "param.data = param.data * 0.9 + others[name]"
+    copied = average.replace(" = ", ".copy_(", 1) + ")"
+    assert f"            {copied}\n" in rewrite(EITHER.format(average)).text
+    kept = EITHER.format(f"kept[name] = param.data\n            {average}")
+    assert f"                {copied}\n            else:\n                {average}\n" in rewrite(kept).text
+
+
 def test_value_in_parentheses() -> None:
     text = "    for p in model.parameters():\n        p.data = (\n            x\n        )\n"
     assert "        p.data.copy_(\n            x\n        )\n" in rewrite(HEAD + text).text

@@ -317,4 +317,8 @@ def test_path_that_something_looks_up(module: str) -> None:
     text = f'PARALLEL = {{"_target_": "{module}.FullyShardedDataParallel", "use_orig_params": True}}\n'
     (found,) = rewrite(text).findings
     assert (found.rule, found.level) == ("FM109", Level.MANUAL)
+    (found,) = rewrite(f'import pydoc\nwrap = pydoc.locate("{module}.FullyShardedDataParallel")\n').findings
+    assert (found.rule, found.level) == ("FM109", Level.MANUAL)
     assert not rewrite('PARALLEL = {"_target_": "torch.distributed.fsdp.fully_shard"}\n').findings
+    assert not rewrite(f'IGNORED = [("py:class", "{module}.FullyShardedDataParallel")]\n').findings
+    assert not rewrite(f'@mock.patch("{module}.FullyShardedDataParallel")\ndef test(wrapper):\n    ...\n').findings

@@ -56,7 +56,7 @@ from codemods.reading.dimensions import is_for_scalars
 from codemods.reading.layout import line_before
 from codemods.reading.model_parameters import READERS, Reading, readings
 from codemods.reading.model_parts import is_given_plain, wrapped_around
-from codemods.reading.shapes import alone, parameters
+from codemods.reading.shapes import alone, is_attribute, parameters
 
 CODE = "FM213"
 
@@ -103,7 +103,8 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
         written = f"({written})"
     message = f"`{param}.data` is written in place: FSDP2 does not see a tensor that is put in its stead"
     copied = f"{ctx.quote(target.value)}.data.copy_({written})"
-    if reading is None or not _may_be_plain(reading, ctx) or not _can_be_two(statement, ctx):
+    is_same = reading is None or not _may_be_plain(reading, ctx) or _is_new(value, ctx)
+    if is_same or not _can_be_two(statement, ctx):
         return rewritten(CODE, ctx, statement, [Edit(*ctx.span(statement), copied)], message)
     dtensor, line = ctx.named(_DTENSOR, statement), f"{ctx.newline}{line_before(ctx, statement)}"
     lines = [f"if isinstance({ctx.quote(target.value)}, {dtensor.local}):", f"{ctx.indent}{copied}"]
@@ -130,6 +131,16 @@ def _modules_of(read: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> Iterato
                 yield from _modules_of(made.node, made.file, depth - 1)
     elif isinstance(read, cst.Attribute):
         yield ctx, read.value
+
+
+def _is_new(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether nobody can see that a tensor is written to and not exchanged: `p.data * beta + value`, of a program that
+    keeps the data of no parameter.
+    """
+    if not isinstance(value, cst.BinaryOperation):
+        return False
+    kept = (node.value for node in ctx.nodes(cst.Assign) if not is_attribute(node.targets[0].target, "data"))
+    return not any(is_attribute(each, "data") for each in kept)
 
 
 def _can_be_two(statement: cst.Assign, ctx: Context) -> bool:
