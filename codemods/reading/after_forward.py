@@ -56,15 +56,23 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context,
 
 def holds_copies(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
     """Whether the model, or the caller's, is seen to run before this call, and no backward follows."""
-    name, is_run = ctx.code(model), runs if trained else evaluates
-    seen = any(
+    if _ran_here(call, model, ctx, runs if trained else evaluates) or _ran_by_another_name(call, model, ctx):
+        return True
+    return ran_in_callers(call, ctx.code(model), ctx, _runs_some if trained else evaluates_some)
+
+
+def runs_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the model itself, by its name here or in the callers, is seen to run before, and no backward follows."""
+    return _ran_here(call, model, ctx, runs) or ran_in_callers(call, ctx.code(model), ctx, _runs_it)
+
+
+def _ran_here(call: cst.Call, model: cst.BaseExpression, ctx: Context, is_run: Callable[..., bool]) -> bool:
+    name = ctx.code(model)
+    return any(
         is_run(other, name, ctx)
         for before in (straight(call, ctx), *last_turns(call, ctx))
         for other in calls_behind(before, name, ctx, frees, ctx, name)
     )
-    if seen or _ran_by_another_name(call, model, ctx):
-        return True
-    return ran_in_callers(call, name, ctx, _runs_some if trained else evaluates_some)
 
 
 def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -186,6 +194,14 @@ def evaluates_some(call: cst.Call, model: str, ctx: Context) -> bool:
     names = [model, *(ctx.code(each.value) for each in call.args if ModelKind.FSDP in ctx.kinds(each.value))]
     is_given = any(ctx.code(each.value) in names for each in call.args)
     return is_given and not run and bool(words(last_name(call.func)) & _EVALUATES)
+
+
+def _runs_it(call: cst.Call, model: str, ctx: Context) -> bool:
+    """Whether a call runs the model of this name, and what has that name there is seen to be wrapped."""
+    if not runs(call, model, ctx):
+        return False
+    named = (node for node in ctx.inside(call) if isinstance(node, (cst.Name, cst.Attribute)))
+    return all(ModelKind.FSDP in ctx.kinds(node) for node in named if ctx.code(node) == model)
 
 
 def _runs_some(call: cst.Call, model: str, ctx: Context) -> bool:

@@ -33,11 +33,11 @@ GRAD_MODES = (*_NO_GRAD, _SWITCH)
 def model_of_forward(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     """The wrapped model of `model(x)` and `model.generate(x)`."""
     function = call.func
-    if not isinstance(function, (cst.Name, cst.Attribute)):
+    if not isinstance(function, (cst.Name, cst.Attribute)) or is_attribute(function, *QUIET):
         return None
     if ModelKind.FSDP in ctx.kinds(function):
         return function
-    if isinstance(function, cst.Name) or function.attr.value in QUIET or ctx.dotted(function) is not None:
+    if isinstance(function, cst.Name) or ctx.dotted(function) is not None:
         return None
     return function.value if ModelKind.FSDP in ctx.kinds(function.value) else None
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.after_forward import holds_copies
+from codemods.reading.after_forward import holds_copies, runs_before
 from codemods.reading.enclosing import enclosing, is_inside
 from codemods.reading.forwards import GRAD_MODES, runs
 from codemods.reading.model_parameters import READERS
@@ -31,7 +31,9 @@ def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpressio
     if not trained and not ctx.mentions(*GRAD_MODES, "detach"):
         return None
     model = _taken(call, ctx)
-    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx) or not holds_copies(call, model, ctx, trained):
+    if model is None or is_inside(call, SUMMON, ctx.code(model), ctx):
+        return None
+    if not holds_copies(call, model, ctx) and not (trained and runs_before(call, model, ctx)):
         return None
     return None if _is_second(call, model, ctx) else (model, _place(call, model, ctx))
 
