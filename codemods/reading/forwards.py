@@ -18,6 +18,7 @@ QUIET |= {"state_dict", "load_state_dict", "compile", "dynamo_ctx", "apply"}
 QUIET |= {"to", "to_empty", "cuda", "cpu", "float", "half", "bfloat16", "double"}
 QUIET |= {"get_submodule", "get_parameter", "get_buffer", "register_buffer", "register_comm_hook"}
 QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"}
+QUIET |= {"add_module", "register_module", "register_parameter", "set_submodule", "share_memory", "type"}
 # The same of transformers and peft.
 QUIET |= {"gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads"}
 QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_embeddings", "get_output_embeddings"}

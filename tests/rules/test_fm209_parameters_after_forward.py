@@ -887,6 +887,12 @@ def test_optimizer_of_a_function_that_is_called_behind_a_forward(is_behind: bool
     assert body(text) == (text.replace("    return", f"{RESHARD}    return") if is_behind else text)
 
 
+@pytest.mark.parametrize("method", ["share_memory()", "type(torch.bfloat16)", "add_module('head', xs)"])
+def test_methods_of_all_modules_are_no_forward(method: str) -> None:
+    """Before an optimizer they got a reshard (ParlAI)."""
+    assert "reshard" not in body(f"    model.{method}\n    return torch.optim.AdamW(model.parameters())\n")
+
+
 def test_a_method_of_what_may_be_anything_is_no_forward() -> None:
     """`folder.mkdir()` of a setting that a helper of all settings gives, the model among them (xffl)."""
     text = "    net = setting(model, None)\n    folder = setting(None, xs)\n    folder.mkdir()\n    make(net)\n\n\n"
