@@ -64,6 +64,14 @@ def _classes(ctx: Context, node: cst.BaseExpression) -> Iterator[tuple[Context, 
             yield from with_bases(origin.file, origin.node)
 
 
+def inits(ctx: Context, call: cst.Call) -> Iterator[tuple[Context, cst.FunctionDef]]:
+    """The `__init__` of the program's own class that a call makes an object of."""
+    for origin in ctx.origins(call.func):
+        if isinstance(origin.node, cst.ClassDef):
+            methods = (each for each in origin.node.body.body if isinstance(each, cst.FunctionDef))
+            yield from ((origin.file, each) for each in methods if each.name.value == "__init__")
+
+
 def with_bases(ctx: Context, node: cst.ClassDef, depth: int = _BASES) -> Iterator[tuple[Context, cst.ClassDef]]:
     """A class, and the bases that the program has of it."""
     yield ctx, node

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.class_layout import inits
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.shapes import comparison
 
@@ -71,7 +72,7 @@ def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> b
     """`optimizer.step()`, a function that has one, and whatever is handed the optimizer and cannot be followed."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "step":
         return not _is_of_another(call.func.value, made, ctx)
-    runs = [*ctx.runs(call), *_inits(call, ctx)]
+    runs = [*ctx.runs(call), *inits(ctx, call)]
     if not runs:
         is_library = (ctx.dotted(call.func) or "").startswith("torch.") or ctx.fsdp1(call.func) is not None
         return not is_library and any(_is_one_of(argument.value, made, ctx) for argument in call.args)
@@ -89,14 +90,6 @@ def _is_of_another(optimizer: cst.BaseExpression, made: Collection[int], ctx: Co
     return bool(origins) and all(
         isinstance(node, cst.Call) and id(node) not in made and is_optimizer(where, node) for where, node in origins
     )
-
-
-def _inits(call: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.FunctionDef]]:
-    """What makes an object of the program's own class."""
-    for origin in ctx.origins(call.func):
-        if isinstance(origin.node, cst.ClassDef):
-            methods = (each for each in origin.node.body.body if isinstance(each, cst.FunctionDef))
-            yield from ((origin.file, each) for each in methods if each.name.value == "__init__")
 
 
 def _is_one_of(value: cst.BaseExpression, made: Collection[int], ctx: Context) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.class_layout import inits
 from codemods.reading.freezes import is_frozen_here
 from codemods.reading.shapes import is_attribute, parameter_names
 from codemods.reading.words import is_name, last_name, words
@@ -52,21 +53,14 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
         return call.func.attr.value not in QUIET
     is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{ctx.code(call.func.value)}.")
     given = [argument for argument in call.args if ctx.code(argument.value) == model]
-    origins = [(o.file, o.node) for o in (ctx.origins(call.func) if given else ())]
-    classes = [(where, node) for where, node in origins if isinstance(node, cst.ClassDef)]
-    if classes:
-        inits = [(where, each) for where, node in classes for each in node.body.body if _is_init(each)]
-        return any(_calls(cst.ensure_type(init, cst.FunctionDef), given, call, where) for where, init in inits)
+    if given and any(isinstance(origin.node, cst.ClassDef) for origin in ctx.origins(call.func)):
+        return any(_calls(init, given, call, where) for where, init in inits(ctx, call))
     if (given or is_method) and any(word in last_name(call.func).lower() for word in _RUNS):
         return True
     if given:
         return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call))
     is_function = model.isidentifier() and isinstance(call.func, cst.Name)
     return is_function and any(where is ctx and _calls_own(f, model, ctx) for where, f in ctx.runs(call))
-
-
-def _is_init(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
 
 
 def _calls_own(function: cst.FunctionDef, model: str, ctx: Context) -> bool:
