@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeGuard
 
 import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import bound_once
+from codemods.reading.exit_stack import entered, entered_above
 from codemods.reading.shapes import is_call_to
 from codemods.tables.arguments import FORMER
 from codemods.tables.names import WRAPPER
@@ -21,14 +23,16 @@ def context_of(ctx: Context, call: cst.Call) -> cst.Call | None:
         if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return None
         if isinstance(node, cst.With):
-            found = next((item.item for item in node.items if _is_context(ctx, item.item)), None)
+            found = next((each for each in _entered(ctx, node, call) if ctx.fsdp1(each.func) == "enable_wrap"), None)
             if found is not None:
-                return cst.ensure_type(found, cst.Call)
+                return found
     return None
 
 
-def _is_context(ctx: Context, expression: cst.BaseExpression) -> bool:
-    return isinstance(expression, cst.Call) and ctx.fsdp1(expression.func) == "enable_wrap"
+def _entered(ctx: Context, block: cst.With, call: cst.Call) -> Iterator[cst.Call]:
+    """What a `with` enters itself, and the statements above a call in it."""
+    yield from (item.item for item in block.items if isinstance(item.item, cst.Call))
+    yield from entered_above(ctx, block, call)
 
 
 def class_given(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
@@ -51,10 +55,22 @@ def _is_text(node: cst.BaseExpression, text: str) -> bool:
 
 
 def block_of(ctx: Context, context: cst.Call) -> cst.With | None:
-    """The `with` statement that enters nothing but this context."""
+    """The `with` statement that enters nothing but this context, and goes with it."""
+    opened = opening_of(ctx, context)
+    if isinstance(opened, cst.With):
+        return opened if len(opened.items) == 1 else None
+    by_stack = entered(ctx, context)
+    return by_stack.block if by_stack is not None and by_stack.is_only else None
+
+
+def opening_of(ctx: Context, context: cst.Call) -> cst.With | cst.SimpleStatementLine | None:
+    """The statement that enters this context, and could do without: a `with`, or `stack.enter_context(…)`."""
     item = ctx.parent(context)
-    block = ctx.parent(item) if isinstance(item, cst.WithItem) and item.asname is None else None
-    return block if isinstance(block, cst.With) and len(block.items) == 1 else None
+    if isinstance(item, cst.WithItem) and item.asname is None:
+        block = ctx.parent(item)
+        return block if isinstance(block, cst.With) else None
+    by_stack = entered(ctx, context)
+    return by_stack.line if by_stack is not None else None
 
 
 def arguments(ctx: Context, call: cst.Call) -> list[cst.Arg]:

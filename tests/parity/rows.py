@@ -470,6 +470,26 @@ program(
     seed_by_rank=True,
 )
 program(
+    "by hand, in a context that is put on a stack",
+    """
+    from contextlib import ExitStack
+
+    from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+    def build():
+        model = Plain()
+        mixed = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        with ExitStack() as stack:
+            stack.enter_context(enable_wrap(wrapper_cls=FSDP, mixed_precision=mixed, sync_module_states=True))
+            for index, block in enumerate(model.blocks):
+                model.blocks[index] = wrap(block)
+            model = wrap(model, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        return model
+    """,
+    seed_by_rank=True,
+)
+program(
     "by hand, a closure that is given more",
     """
     def make_wrapper(mixed):

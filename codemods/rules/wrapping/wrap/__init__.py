@@ -75,7 +75,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
 from codemods.reading.enclosing import call_given
 from codemods.reading.layout import removal
-from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory, is_map
+from codemods.reading.manual import class_given, context_of, is_constructor, is_factory, is_map, opening_of
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
@@ -310,8 +310,8 @@ def _reads(target: str, call: cst.Call, ctx: Context) -> bool:
 
 def _look_at_context(context: cst.Call, call: cst.Call, ctx: Context) -> None:
     """Raises NotStatic where the `enable_wrap` around a `wrap(module)` cannot be taken away."""
-    if block_of(ctx, context) is None:
-        raise NotStatic("enable_wrap is not the only context of its `with`")
+    if opening_of(ctx, context) is None:
+        raise NotStatic("enable_wrap is entered by no `with` and no stack that is seen")
     for argument in context.args:
         if _is_made_each_time(argument.value, ctx) or not ctx.same_meaning(argument.value, call):
             raise NotStatic(f"`{ctx.code(argument.value)}` is made once for several calls of wrap")

@@ -13,7 +13,7 @@ from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.configuration import move
 from codemods.reading.enclosing import call_by, enclosing
 from codemods.reading.layout import removal, statement_start
-from codemods.reading.manual import argument_name, block_of, context_of, is_factory, is_map
+from codemods.reading.manual import argument_name, context_of, is_factory, is_map, opening_of
 from codemods.reading.passed_on import attribute_holding, calls_of, mapped_over
 from codemods.reading.shapes import alone
 from codemods.tables.arguments import POSITIONS
@@ -177,10 +177,22 @@ def _may_be_set(ctx: Context, call: cst.Call) -> bool:
     return len(stored) > len(set(stored))
 
 
+def statement_making(ctx: Context, context: cst.Call) -> cst.BaseStatement:
+    """The statement that makes a context, for the function that it is given to stand above.
+
+    Raises NotStatic where the function would read other values than the context was given.
+    """
+    kinds = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
+    statement = next((node for node in ctx.ancestors(context) if isinstance(node, kinds)), None)
+    is_same = opening_of(ctx, context) is not None or not reads_later(ctx, context)
+    if is_same and isinstance(statement, (cst.SimpleStatementLine, cst.With)):
+        return statement
+    raise NotStatic("enable_wrap is given what may have changed where wrap is called")
+
+
 def context_edits(made: Draft, ctx: PlannedContext) -> list[Edit]:
-    """The function above the `with`, and `enable_wrap` of the support module that is given it."""
-    context = block_of(ctx, made.call)
-    assert context is not None
+    """The function above what makes it, and `enable_wrap` of the support module that is given it."""
+    context = statement_making(ctx, made.call)
     name = made.fresh("shard", "shard_module", "apply_fsdp2")
     inside = [text for text in made.before if made.model in read_block(text, made).names]
     above = [line for text in made.before if text not in inside for line in text.split("\n")]

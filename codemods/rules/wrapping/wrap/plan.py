@@ -13,7 +13,7 @@ from codemods.reading.defaults import is_never_given_more, is_rest_of, star_of_o
 from codemods.reading.enclosing import names_around
 from codemods.reading.lacks_forward import lacks_forward
 from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name, block_of, class_given, context_of, is_map
+from codemods.reading.manual import argument_name, class_given, context_of, is_map
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
@@ -27,6 +27,7 @@ from .as_function import (
     is_statement,
     reads_later,
     refuse_bound_below,
+    statement_making,
 )
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
@@ -348,8 +349,9 @@ def draft_context(ctx: Context, call: cst.Call) -> Draft:
     Raises NotStatic where that cannot say what the arguments said.
     """
     given = class_given(ctx, call)
-    if given is None or block_of(ctx, call) is None:
-        raise NotStatic("enable_wrap is not the only context of its `with`")
+    if given is None:
+        raise NotStatic("enable_wrap is given no class that is seen")
+    statement_making(ctx, call)
     for where in ctx.files("wrap"):
         for other in where.nodes(cst.Call):
             if where.fsdp1(other.func) == "wrap" and any(_is_setting(where, each) for each in other.args[1:]):
