@@ -112,9 +112,9 @@ def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
 
 
 def _is_given_more(ctx: Context, call: cst.Call, factory: cst.Call) -> bool:
-    """`partial(wrapper, device_id=device)`, of which `wrapper = partial(FSDP, …)`."""
-    if ctx.dotted(call.func) != "functools.partial" or not call.args or call is factory:
-        return False
+    """`partial(kinds[name], device_id=device)`, of which one is `partial(FSDP, …)`."""
+    if ctx.dotted(call.func) != "functools.partial" or not call.args or call is factory or is_factory(ctx, call):
+        return False  # what is seen to be a partial of this one is written for itself
     return any(origin.node is factory for origin in ctx.origins(call.args[0].value))
 
 
@@ -129,7 +129,7 @@ def function_edit(made: Draft) -> Edit:
     lines = [f"def {name}({made.model}):", *(f"    {each}" for each in body_of_function(made, indent))]
     start, end = ctx.span(line.body[0])
     first, last = ctx.whole_lines(line)
-    above, below = ctx.text[:first], ctx.text[last:]
+    above, below = ctx.text[: _first_that_stays(made, first)], ctx.text[last:]
     wanted = 2 if isinstance(ctx.scope(made.call), cst.Module) else 1
     gap = 0
     if above and not above.endswith(":" + ctx.newline):
@@ -142,16 +142,23 @@ def function_edit(made: Draft) -> Edit:
     return Edit(start - len(indent) if margin else start, end, margin + joined_lines(lines, indent, ctx))
 
 
-def in_expression(made: Draft) -> None:
-    """A partial in an expression: `partial(fully_shard, …)`, or a function above the statement where that needs more.
+def is_partial(made: Draft) -> bool:
+    """Whether a partial stays one, of `fully_shard`."""
+    if not made.has_root or made.before or made.after or made.unit_steps or made.selector:
+        return False
+    text = partial_of(made)
+    if is_map(made.call) and not text.isidentifier():
+        return False
+    made.helper = text
+    return True
 
-    Raises NotStatic where the function would read other values than the partial was given.
+
+def in_expression(made: Draft) -> None:
+    """A function above the statement.
+
+    Raises NotStatic where it would read other values than the partial was given.
     """
     ctx, call = made.file, made.call
-    if made.has_root and not (made.before or made.after or made.unit_steps or made.selector):
-        made.helper = partial_of(made)
-        if not is_map(call) or made.helper.isidentifier():
-            return
     line = enclosing(ctx, call, cst.SimpleStatementLine)
     inside = [node for node in ctx.inside(line) if isinstance(node, cst.Call)] if line is not None else []
     if (
@@ -213,16 +220,20 @@ def definition_above(
     ctx = made.file
     start, line = statement_start(ctx, statement)
     gap = [""] * (2 if isinstance(ctx.parent(statement), cst.Module) else 1)
-    gone = {edit.end: edit.start for edit in (removal(ctx, each) for each in made.dead) if not edit.text}
-    first = line
-    while first in gone:
-        first = gone[first]
-    above = ctx.text[:first].rpartition("\n")[0].rpartition("\n")[2].strip()
+    above = ctx.text[: _first_that_stays(made, line)].rpartition("\n")[0].rpartition("\n")[2].strip()
     if not is_first or (above and not above.endswith(":")):
         yield from gap
     yield head
     yield from (f"    {each}" if each else "" for each in body(ctx.text[line:start]))
     yield from gap
+
+
+def _first_that_stays(made: Draft, line: int) -> int:
+    """Where a line stands, but for the statements above it that go."""
+    gone = {edit.end: edit.start for edit in (removal(made.file, each) for each in made.dead) if not edit.text}
+    while line in gone:
+        line = gone[line]
+    return line
 
 
 def _blank_lines(text: str, ctx: Context) -> int:
