@@ -11,6 +11,7 @@ from codemods.api import Context
 from codemods.reading.enclosing import bound_once, call_given, contains
 from codemods.reading.exit_stack import entered, entered_above
 from codemods.reading.shapes import alone, is_call_to, only_target
+from codemods.reading.words import last_name
 from codemods.tables.arguments import FORMER
 from codemods.tables.names import WRAPPER
 
@@ -107,14 +108,16 @@ def is_constructor(ctx: Context, call: cst.Call) -> bool:
 
 def is_factory(ctx: Context, call: cst.Call) -> bool:
     """`functools.partial(FSDP, ...)`, a partial of such a one, and `map(FSDP, modules)`."""
-    if not call.args or not (is_map(call) or ctx.dotted(call.func) == "functools.partial"):
+    if not call.args:
         return False
-    return ctx.fsdp1(call.args[0].value) == WRAPPER or factory_inside(ctx, call) is not None
+    if ctx.fsdp1(call.args[0].value) == WRAPPER:
+        return ctx.dotted(call.func) == "functools.partial" or is_map(call)
+    return factory_inside(ctx, call) is not None
 
 
 def factory_inside(ctx: Context, call: cst.Call) -> cst.Call | None:
     """The `partial(FSDP, …)` that a partial gives more to: as its argument, or by the name of a variable."""
-    if not call.args or ctx.dotted(call.func) != "functools.partial":
+    if not call.args or last_name(call.func) != "partial" or ctx.dotted(call.func) != "functools.partial":
         return None
     given = call.args[0].value
     made = bound_once(ctx, given) if isinstance(given, cst.Name) else given

@@ -1,6 +1,7 @@
 """**What it does.** Takes `with enable_wrap(wrapper_cls=FSDP, ...)` away where every `wrap(module)` inside of it
-becomes `fully_shard(module)`; else both become the functions of the same names in the support module, and `enable_wrap`
-is given a function that shards a module, where its arguments are known.
+becomes `fully_shard(module)`, be it entered by a `with` or put on an `ExitStack`; else both become the functions of the
+same names in the support module, and `enable_wrap` is given a function that shards a module, where its arguments are
+known.
 
 **Why.** FSDP2 shards a module where it stands, so a call of `fully_shard` is all that `wrap` has to be. Where `wrap` is
 called in the constructors of the model's classes, only run time knows whether a context is open: outside of it `wrap`
