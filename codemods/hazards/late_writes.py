@@ -90,8 +90,8 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, _PUT_BEFORE)
     for node in ctx.nodes(cst.Assign):
         target = node.targets[0].target
-        if not isinstance(target, (cst.Attribute, cst.Subscript)):
-            continue
+        if not isinstance(target, (cst.Attribute, cst.Subscript)) or is_self(target.value, ctx):
+            continue  # its own method, of a model that is not sharded there
         if _is_module(ctx, node.value) and _is_in_model(ctx, target.value, node.value):
             yield finding(CODE, Level.MANUAL, ctx, node, _ADDED, _PUT_BEFORE + _shard_too(ctx, target, node.value))
         tied = is_weight(target) and is_weight(node.value)
