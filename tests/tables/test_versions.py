@@ -188,6 +188,26 @@ BY_VALUES = [
         f"{_EXPERTS}if not mask.any():\n                continue\n            x = f(x)",
     ),
     ("nn.ModuleList([nn.Linear(4, 4)])", f"{_EXPERTS}if mask.sum().item():\n                x = f(x)"),
+    ("nn.ModuleList([nn.Linear(4, 4)])", "for e in image.unique().tolist():\n            x = self.image[e](x)"),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "hit = (image > 0).nonzero()\n        for e in hit:\n            f = self.image[e]\n            x = f(x)",
+    ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "counts = image.bincount().tolist()\n        for i in range(4):\n            if counts[i] == 0:\n"
+        "                continue\n            f = self.image[i]\n            x = f(x)",
+    ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "for i in range(4):\n            f = self.image[i]\n            rows, _ = torch.where(image == i)\n"
+        "            if rows.shape[0] == 0:\n                continue\n            x = f(x)",
+    ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "sizes = image.bincount().tolist()\n        for i, size in enumerate(sizes):\n            if size > 0:\n"
+        "                x = self.image[i](x)",
+    ),
 ]
 
 
@@ -378,6 +398,43 @@ def test_layer_that_one_way_through_a_model_inside_leaves_out(runs: str, is_left
     policy = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
     text = policy + text.replace("FSDP(Outer())", "FSDP(Outer(), auto_wrap_policy=ModuleWrapPolicy({Net}))")
     assert ("_unused_params(True)" in rewrite(text, options).text) is is_left, "a unit of its own"
+
+
+CHANCES = {
+    "at once": ("if self.training and torch.rand(1) < 0.5:\n            return x\n        x = self.image(x)", True),
+    "by a name": (
+        "throw = random.random()\n        skip = self.training and throw < 0.5\n        if not skip:\n"
+        "            x = self.image(x)",
+        True,
+    ),
+    "for no layer": ("if torch.rand(1) < 0.5:\n            x = x + 1\n        x = self.image(x)", False),
+    "in an evaluation": ("if not self.training:\n            return x\n        x = self.image(x)", False),
+}
+
+
+@pytest.mark.parametrize(("use", "is_left"), CHANCES.values(), ids=CHANCES)
+def test_layer_that_chance_leaves_out_of_a_class_inside(use: str, is_left: bool) -> None:
+    """Stochastic depth within a unit: FSDP1's flat gradient held zeros for what was not run."""
+    text = "import random\n" + CHOOSING.format(layer="nn.Linear(4, 4)", use=use)
+    inner = text.replace("FSDP(Net())", "FSDP(nn.Sequential(Net()))")
+    options = Options(torch_version=(2, 13))
+    assert ("_unused_params(True, recurse=False)" in rewrite(inner, options).text) is is_left
+    policy = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
+    unit = policy + inner.replace("(Net()))", "(Net()), auto_wrap_policy=ModuleWrapPolicy({Net}))")
+    assert ("_unused_params(True)" in rewrite(unit, options).text) is is_left
+
+
+def test_layers_by_their_numbers_are_all_run() -> None:
+    """A branch that runs each in another way, and a number that nothing decides."""
+    loops = (
+        "for i in range(2):\n            if image:\n                x = check(self.image[i], x)\n"
+        "            else:\n                x = self.image[i](x)",
+        "for i in range(2):\n            x = self.image[i](x)",
+        "for i, each in enumerate(image):\n            x = x + self.image[i](each)",
+    )
+    for loop in loops:
+        text = CHOOSING.format(layer="nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])", use=loop)
+        assert "reduce_scatter" not in rewrite(text, Options(torch_version=(2, 13))).text
 
 
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import libcst as cst
 
@@ -13,7 +13,7 @@ from codemods.api import Context
 from codemods.reading.class_layout import with_bases
 from codemods.reading.enclosing import enclosing
 from codemods.reading.places import base, bound, place
-from codemods.reading.shapes import called_on, is_call_to
+from codemods.reading.shapes import called_on, is_call_to, only_target
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.layers import BARE
 
@@ -23,6 +23,8 @@ _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
 _SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts", "options", "settings"})
 _OF_VALUES = frozenset({"all", "any", "item", "max", "mean", "min", "nonzero", "numel", "sum", "tolist"})
 """What is asked of a tensor, and is another for another batch."""
+_TAKEN = frozenset({"bincount", "item", "nonzero", "tolist", "unique"})
+"""What takes values out of a tensor, to go over them or to ask for one."""
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
 
 
@@ -84,6 +86,11 @@ def asks_a_switch(test: cst.CSTNode, method: cst.FunctionDef, ctx: Context) -> b
     )
 
 
+def asks_the_dice(test: cst.CSTNode, method: Method) -> bool:
+    """Whether a test is about what is drawn at random, there or by a statement above: `drop = torch.rand(1) < p`."""
+    return _depends(test, _made_of(method.node, set(), method.ctx), method.ctx)
+
+
 def _is_set_later(ctx: Context, method: cst.FunctionDef, flag: str) -> bool:
     """Whether a model's attribute is set outside of `__init__`; of a class of another name it is another one."""
     owner = enclosing(ctx, method, cst.ClassDef)
@@ -110,11 +117,29 @@ def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
 def asks_for_values(ctx: Context, owner: cst.ClassDef) -> bool:
     """Whether what a tensor holds decides, as `if mask.any():`: ranks have other batches, and use other parameters."""
     layers, methods = layers_and_methods(ctx, owner)
-    return any(
-        isinstance(node, (cst.If, cst.IfExp)) and _reads_values(node.test, each) and _runs_or_skips(node, each, layers)
-        for each in methods.values()
-        for node in each.ctx.inside(each.node.body)
+    return any(_asks_for_values(method, layers) for method in methods.values())
+
+
+def _asks_for_values(method: Method, layers: Sequence[str]) -> bool:
+    ctx, values = method.ctx, _values(method)
+    uses = (use for layer in layers for use in method.uses_of(layer))
+    return any(_is_picked(ctx.parent(use), values, ctx) for use in uses) or any(
+        isinstance(node, (cst.If, cst.IfExp))
+        and (_reads_values(node.test, method) or _reads(node.test, values, ctx))
+        and _runs_or_skips(node, method, layers)
+        for node in ctx.inside(method.node.body)
     )
+
+
+def _values(method: Method) -> set[str]:
+    """What holds values out of a tensor, or is computed of some: `counts = top.bincount().tolist()`."""
+    ctx, found = method.ctx, set[str]()
+    for node in ctx.inside(method.node.body):
+        if isinstance(node, (cst.For, cst.CompFor)):
+            found |= _items(node, found, ctx)
+        elif isinstance(node, cst.Assign) and (_takes_values(node.value, ctx) or _reads(node.value, found, ctx)):
+            found |= set(bound(node.targets[0].target))
+    return found
 
 
 def _reads_values(test: cst.BaseExpression, method: Method) -> bool:
@@ -225,7 +250,7 @@ def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
     if isinstance(holder, (cst.DictElement, cst.Element)):  # `{"a": self.a, "b": self.b}[kind]`
         display = ctx.parent(holder)
         return display is not None and _is_picked(ctx.parent(display), given, ctx)
-    return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx)
+    return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx) or _is_skipped_by_number(use, method)
 
 
 def _is_under_a_choice(
@@ -256,19 +281,29 @@ def _stands_in(ctx: Context, uses: Sequence[cst.CSTNode], branch: cst.CSTNode | 
 def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:
     """What a method is given, and each item of it: `for task in tasks`, `for name, x in inputs.items()`.
 
-    What is taken out of it (`inputs.get("image")`) or drawn at random, and what is asked of either: `has_image = image
-    is not None`.
+    What is taken out of it (`inputs.get("image")`), or out of a tensor (`for e in top.unique().tolist()`), or drawn at
+    random, and what is asked of either: `has_image = image is not None`.
     """
     star = method.params.star_kwarg
     given = {param.name.value for param in (*method.params.params[1:], *([star] if star is not None else []))}
     for node in ctx.inside(method.body):
-        if isinstance(node, (cst.For, cst.CompFor)) and base(node.iter) in given:
-            given |= set(bound(node.target))
+        if isinstance(node, (cst.For, cst.CompFor)):
+            given |= _items(node, given, ctx)
         elif isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Name):
             is_asked = isinstance(node.value, _ASKED) and _depends(node.value, given, ctx)
-            if is_asked or _is_taken_out(node.value, given) or _draws(node.value, ctx):
+            is_taken = _is_taken_out(node.value, given) or _takes_values(node.value, ctx)
+            if is_asked or is_taken or _draws(node.value, ctx):
                 given.add(node.targets[0].target.value)
     return given
+
+
+def _items(loop: cst.For | cst.CompFor, names: set[str], ctx: Context) -> set[str]:
+    """What a loop over one of these names binds, or over values out of a tensor; no number that `enumerate` counts."""
+    over: cst.BaseExpression = loop.iter
+    target: cst.BaseExpression = loop.target
+    if isinstance(over, cst.Call) and is_call_to(over, "enumerate") and over.args and isinstance(target, cst.Tuple):
+        over, target = over.args[0].value, target.elements[-1].value
+    return set(bound(target)) if base(over) in names or _takes_values(over, ctx) else set()
 
 
 def _is_taken_out(made: cst.BaseExpression, given: set[str]) -> bool:
@@ -277,9 +312,20 @@ def _is_taken_out(made: cst.BaseExpression, given: set[str]) -> bool:
     return isinstance(owner, cst.Name) and owner.value in given
 
 
+def _takes_values(made: cst.BaseExpression, ctx: Context) -> bool:
+    """`top.unique()`, `counts.tolist()`, `(hits > 0).nonzero()`, and `torch.where(hits)` of one argument."""
+    calls = (node for node in ctx.inside(made) if isinstance(node, cst.Call))
+    methods = ((call, call.func.attr.value) for call in calls if isinstance(call.func, cst.Attribute))
+    return any(method in _TAKEN or (method == "where" and len(call.args) == 1) for call, method in methods)
+
+
 def _depends(test: cst.CSTNode, given: set[str], ctx: Context) -> bool:
     """Whether it is another for other inputs, or for another throw of the dice."""
-    return any((isinstance(node, cst.Name) and node.value in given) or _draws(node, ctx) for node in ctx.inside(test))
+    return _reads(test, given, ctx) or any(_draws(node, ctx) for node in ctx.inside(test))
+
+
+def _reads(test: cst.CSTNode, names: set[str], ctx: Context) -> bool:
+    return any(isinstance(node, cst.Name) and node.value in names for node in ctx.inside(test))
 
 
 def _draws(node: cst.CSTNode, ctx: Context) -> bool:
@@ -314,12 +360,38 @@ def _is_skipped(use: cst.CSTNode, method: Method, ctx: Context) -> bool:
     return False
 
 
+def _is_skipped_by_number(use: cst.CSTNode, method: Method) -> bool:
+    """Whether a loop over numbers of layers leaves some out: `if counts[i] == 0: continue`, `self.experts[i](x)`."""
+    ctx, holder = method.ctx, method.ctx.parent(use)
+    if not isinstance(holder, cst.Subscript):
+        return False
+    numbers = {node.value for part in holder.slice for node in ctx.inside(part) if isinstance(node, cst.Name)}
+    loops = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
+    loop = next((each for each in loops if isinstance(each, cst.For) and numbers & set(bound(each.target))), None)
+    if loop is None:
+        return False
+    made = _made_of(method.node, method.given, ctx)
+    uses = [each for each in method.uses_of(place(use) or "") if loop in ctx.ancestors(each)]
+    run = [each for use_here in uses for each in _runs_of(use_here, ctx)]
+    return bool(run) and (_is_under_a_choice(run, loop, made, ctx) or _is_left_early(loop, run, made, ctx))
+
+
+def _runs_of(use: cst.CSTNode, ctx: Context) -> Sequence[cst.CSTNode]:
+    """Where a layer is read: behind `expert = self.experts[i]`, where that is called."""
+    statement = ctx.parent(ctx.parent(use) or use)
+    target = only_target(statement) if isinstance(statement, cst.Assign) else None
+    uses = ctx.uses(statement) if isinstance(statement, cst.Assign) and isinstance(target, cst.Name) else ()
+    return list(uses) or [use]
+
+
 def _made_of(method: cst.FunctionDef, given: set[str], ctx: Context) -> set[str]:
-    """What is computed of what a method is given, too: `mask = chosen == index`."""
+    """What is computed of what a method is given, too: `mask = chosen == index`, `for e, size in enumerate(sizes)`."""
     found = set(given)
     for node in ctx.inside(method.body):
         if isinstance(node, cst.Assign) and _depends(node.value, found, ctx):
             found |= set(bound(node.targets[0].target))
+        elif isinstance(node, cst.For):
+            found |= _items(node, found, ctx)
     return found
 
 

@@ -1,7 +1,7 @@
 """Layers that one way through a model's `forward` runs and another does not: `if head == "pi": return self.pi(x)`.
 
-Which way it takes has to be decided by an argument that the program's calls of the model give differently, or by an
-attribute that something sets when the model is made.
+Which way it takes has to be decided by an argument that the program's calls of the model give differently, by an
+attribute that something sets when the model is made, or by a throw of the dice (stochastic depth).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from codemods.reading.places import place
 from codemods.reading.shapes import comparison, parameter_names
 from codemods.reading.words import is_name
 
-from .chosen_layers import Method, asks_a_switch, layers_and_methods
+from .chosen_layers import Method, asks_a_switch, asks_the_dice, layers_and_methods
 
 _MANY = 64
 """A `forward` with more ways is not read."""
@@ -57,11 +57,20 @@ def leaving_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.Class
     if not inner and not _chooses(owner):
         return
     given = list(_given(ctx, call, parameter_names(forward.node)[1:]))
-    if _leaves(owner, given):
+    if _leaves(owner, _asked(owner, given)):
         yield owner[1]
     for run, each in inner:
-        if _leaves(each, _handed_on(run, each, forward, given)):
+        if _leaves(each, _asked(each, _handed_on(run, each, forward, given))):
             yield each[1]
+
+
+def leaves_by_chance(ctx: Context, owner: cst.ClassDef) -> bool:
+    """Whether a throw of the dice decides, in a class wherever it is in a model: `if torch.rand(1) < 0.5: return x`."""
+    forward = layers_and_methods(ctx, owner)[1].get("forward")
+    if forward is None or not _chooses((ctx, owner)):
+        return False
+    thrown = {forward.ctx.code(test) for test in _tests(forward) if asks_the_dice(test, forward)}
+    return bool(thrown) and _leaves((ctx, owner), thrown)
 
 
 def _chooses(owner: tuple[Context, cst.ClassDef]) -> bool:
@@ -95,11 +104,20 @@ def _handed_on(
     return [{name: value(each.value, outer) for name, each in arguments.items()} for outer in given]
 
 
-def _leaves(owner: tuple[Context, cst.ClassDef], given: Sequence[dict[str, _Value]]) -> bool:
+def _tests(forward: Method) -> list[cst.BaseExpression]:
+    return [node.test for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.If)]
+
+
+def _asked(owner: tuple[Context, cst.ClassDef], given: Sequence[dict[str, _Value]]) -> set[str]:
+    """The tests of a `forward` that come out both ways for what the calls give."""
+    forward = layers_and_methods(*owner)[1]["forward"]
+    return {forward.ctx.code(test) for test in _tests(forward) if _comes_out_both_ways(test, given, forward)}
+
+
+def _leaves(owner: tuple[Context, cst.ClassDef], asked: set[str]) -> bool:
+    """Whether two ways that differ by these tests alone run other layers."""
     layers, methods = layers_and_methods(*owner)
     forward = methods["forward"]
-    tests = [node.test for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.If)]
-    asked = {forward.ctx.code(test) for test in tests if _comes_out_both_ways(test, given, forward)}
     ways = _ways(forward.node.body.body, [_Way()], forward, _runs(layers, methods)) if asked else []
     otherwise = [{(test, not holds) for test, holds in way.tests if test not in asked} for way in ways]
     return any(
