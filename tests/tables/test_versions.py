@@ -400,20 +400,23 @@ def test_layer_that_one_way_through_a_model_inside_leaves_out(runs: str, is_left
     assert ("_unused_params(True)" in rewrite(text, options).text) is is_left, "a unit of its own"
 
 
-CHANCES = {
+BY_CHANCE = {
     "at once": ("if self.training and torch.rand(1) < 0.5:\n            return x\n        x = self.image(x)", True),
     "by a name": (
         "throw = random.random()\n        skip = self.training and throw < 0.5\n        if not skip:\n"
         "            x = self.image(x)",
         True,
     ),
+    "by values": ("if image.any():\n            x = self.image(x)", True),
+    "by values, at once": ("x = self.image(x) if image.sum() > 0 else x", True),
+    "by values that come above": ("hits = image.sum().item()\n        if hits:\n            x = self.image(x)", True),
     "for no layer": ("if torch.rand(1) < 0.5:\n            x = x + 1\n        x = self.image(x)", False),
     "in an evaluation": ("if not self.training:\n            return x\n        x = self.image(x)", False),
 }
 
 
-@pytest.mark.parametrize(("use", "is_left"), CHANCES.values(), ids=CHANCES)
-def test_layer_that_chance_leaves_out_of_a_class_inside(use: str, is_left: bool) -> None:
+@pytest.mark.parametrize(("use", "is_left"), BY_CHANCE.values(), ids=BY_CHANCE)
+def test_layer_that_chance_or_a_batch_leaves_out_of_a_class_inside(use: str, is_left: bool) -> None:
     """Stochastic depth within a unit: FSDP1's flat gradient held zeros for what was not run."""
     text = "import random\n" + CHOOSING.format(layer="nn.Linear(4, 4)", use=use)
     inner = text.replace("FSDP(Net())", "FSDP(nn.Sequential(Net()))")

@@ -86,9 +86,9 @@ def asks_a_switch(test: cst.CSTNode, method: cst.FunctionDef, ctx: Context) -> b
     )
 
 
-def asks_the_dice(test: cst.CSTNode, method: Method) -> bool:
-    """Whether a test is about what is drawn at random, there or by a statement above: `drop = torch.rand(1) < p`."""
-    return _depends(test, _made_of(method.node, set(), method.ctx), method.ctx)
+def decides_by_values(test: cst.BaseExpression, method: Method) -> bool:
+    """Whether a test is about what a tensor holds or is drawn at random, there or above: `drop = torch.rand(1) < p`."""
+    return _reads_values(test, method) or _depends(test, _made_of(method.node, _values(method), method.ctx), method.ctx)
 
 
 def _is_set_later(ctx: Context, method: cst.FunctionDef, flag: str) -> bool:

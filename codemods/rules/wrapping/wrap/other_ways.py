@@ -1,7 +1,7 @@
 """Layers that one way through a model's `forward` runs and another does not: `if head == "pi": return self.pi(x)`.
 
 Which way it takes has to be decided by an argument that the program's calls of the model give differently, by an
-attribute that something sets when the model is made, or by a throw of the dice (stochastic depth).
+attribute that something sets when the model is made, by the values of a batch, or by a throw of the dice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from codemods.reading.places import place
 from codemods.reading.shapes import comparison, parameter_names
 from codemods.reading.words import is_name
 
-from .chosen_layers import Method, asks_a_switch, asks_the_dice, layers_and_methods
+from .chosen_layers import Method, asks_a_switch, decides_by_values, layers_and_methods
 
 _MANY = 64
 """A `forward` with more ways is not read."""
@@ -64,13 +64,28 @@ def leaving_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.Class
             yield each[1]
 
 
-def leaves_by_chance(ctx: Context, owner: cst.ClassDef) -> bool:
-    """Whether a throw of the dice decides, in a class wherever it is in a model: `if torch.rand(1) < 0.5: return x`."""
-    forward = layers_and_methods(ctx, owner)[1].get("forward")
-    if forward is None or not _chooses((ctx, owner)):
+def leaves_by_values(ctx: Context, owner: cst.ClassDef) -> bool:
+    """Whether what a tensor holds, or a throw of the dice, decides which layers a class runs.
+
+    Wherever it is in a model: `if mask.any(): x = self.proj(x)`, `if torch.rand(1) < 0.5: return x`.
+    """
+    layers, methods = layers_and_methods(ctx, owner)
+    forward = methods.get("forward")
+    if forward is None or not layers:
         return False
-    thrown = {forward.ctx.code(test) for test in _tests(forward) if asks_the_dice(test, forward)}
-    return bool(thrown) and _leaves((ctx, owner), thrown)
+    asked = {forward.ctx.code(test) for test in _tests(forward) if decides_by_values(test, forward)}
+    if asked and _leaves((ctx, owner), asked):
+        return True
+    runs = _runs(layers, methods)
+    choices = [node for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.IfExp)]
+    differing = [c for c in choices if _run_in(c.body, forward, runs) != _run_in(c.orelse, forward, runs)]
+    return any(decides_by_values(choice.test, forward) for choice in differing)
+
+
+def _run_in(part: cst.CSTNode, forward: Method, runs: dict[str, frozenset[str]]) -> frozenset[str]:
+    """The layers that stand in a part of a `forward`."""
+    places = filter(None, map(place, forward.ctx.inside(part)))
+    return frozenset[str]().union(*(runs.get(each, ()) for each in places))
 
 
 def _chooses(owner: tuple[Context, cst.ClassDef]) -> bool:
@@ -179,8 +194,7 @@ def _ways(
             ways = _ways(statement.body.body, ways, forward, runs)
         else:
             last = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else statement
-            places = filter(None, map(place, forward.ctx.inside(statement)))
-            read = frozenset[str]().union(*(runs.get(each, ()) for each in places))
+            read = _run_in(statement, forward, runs)
             ended = [replace(way, layers=way.layers | read, is_over=isinstance(last, cst.Return)) for way in ways]
             ways = ended if not isinstance(last, cst.Raise) else []
         ways += over
