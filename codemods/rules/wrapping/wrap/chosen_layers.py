@@ -26,6 +26,7 @@ _OF_VALUES = frozenset({"all", "any", "item", "max", "mean", "min", "nonzero", "
 _TAKEN = frozenset({"bincount", "item", "nonzero", "tolist", "unique"})
 """What takes values out of a tensor, to go over them or to ask for one."""
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
+_OF_GENERATORS = frozenset({"choice", "choices", "randint", "random", "sample"})
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Method:
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[cst.Attribute]]:
-        """Its attributes, by what they read: `self.head`."""
+        """Its attributes, by what they read: `self.head`; not where layers are counted alone."""
         found: dict[str, list[cst.Attribute]] = {}
         for node in self.ctx.inside(self.node.body):
             read = place(node) if isinstance(node, cst.Attribute) else None
-            if read is not None and isinstance(node, cst.Attribute):
+            if read is not None and isinstance(node, cst.Attribute) and not _is_counted(node, self.ctx):
                 found.setdefault(read, []).append(node)
         return found
 
@@ -53,11 +54,21 @@ class Method:
         return self.uses.get(layer, ())
 
 
+def _is_counted(layers: cst.Attribute, ctx: Context) -> bool:
+    """`len(self.layers)`, and `for _ in self.layers`."""
+    holder = ctx.parent(layers)
+    if isinstance(holder, cst.CompFor):
+        return holder.iter is layers and is_name(holder.target, "_")
+    return isinstance(holder, cst.Arg) and is_call_to(ctx.parent(holder), "len")
+
+
 def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
     layers, methods = layers_and_methods(ctx, owner)
     if "forward" not in methods:
         return False
     if any(_is_reached_by_choice(layer, methods) for layer in layers) or _is_found_by_name(layers, methods):
+        return True
+    if _runs_a_method_by_name(layers, methods):
         return True
     return any(_is_switched(layer, methods) for layer in layers)
 
@@ -86,9 +97,13 @@ def asks_a_switch(test: cst.CSTNode, method: cst.FunctionDef, ctx: Context) -> b
     )
 
 
-def decides_by_values(test: cst.BaseExpression, method: Method) -> bool:
+def decides_by_values(test: cst.BaseExpression, method: Method, methods: Mapping[str, Method]) -> bool:
     """Whether a test is about what a tensor holds or is drawn at random, there or above: `drop = torch.rand(1) < p`."""
-    return _reads_values(test, method) or _depends(test, _made_of(method.node, _values(method), method.ctx), method.ctx)
+    ctx = method.ctx
+    called = (methods.get(node.attr.value) for node in ctx.inside(test) if isinstance(node, cst.Attribute))
+    if any(each is not None and _depends(each.node.body, set(), each.ctx) for each in called):
+        return True  # `if self.is_dropped():`
+    return _reads_values(test, method) or _depends(test, _made_of(method.node, _values(method), ctx), ctx)
 
 
 def _is_set_later(ctx: Context, method: cst.FunctionDef, flag: str) -> bool:
@@ -136,7 +151,7 @@ def _values(method: Method) -> set[str]:
     ctx, found = method.ctx, set[str]()
     for node in ctx.inside(method.node.body):
         if isinstance(node, (cst.For, cst.CompFor)):
-            found |= _items(node, found, ctx)
+            found |= _items(node, found, ctx, drawn=False)
         elif isinstance(node, cst.Assign) and (_takes_values(node.value, ctx) or _reads(node.value, found, ctx)):
             found |= set(bound(node.targets[0].target))
     return found
@@ -220,6 +235,21 @@ def _is_found_by_name(layers: list[str], methods: dict[str, Method]) -> bool:
     )
 
 
+def _runs_a_method_by_name(layers: list[str], methods: dict[str, Method]) -> bool:
+    """`getattr(self, f"forward_{mode}")(x)`, where the methods of such names run other layers."""
+    for method in methods.values():
+        for call in (node for node in method.ctx.inside(method.node.body) if is_call_to(node, "getattr")):
+            name = call.args[1].value if len(call.args) == 2 and is_name(call.args[0].value, "self") else None
+            if not isinstance(name, cst.FormattedString) or not _depends(name, method.given, method.ctx):
+                continue
+            first = name.parts[0]
+            start = first.value if isinstance(first, cst.FormattedStringText) else ""
+            found = [each for key, each in methods.items() if start and key.startswith(start)]
+            if len({frozenset(layer for layer in layers if each.uses_of(layer)) for each in found}) > 1:
+                return True
+    return False
+
+
 def _is_reached_by_choice(layer: str, methods: dict[str, Method]) -> bool:
     """Whether one method alone runs a layer, for some of what it is given, or another one calls that method so."""
     seen = {"forward"}
@@ -250,6 +280,8 @@ def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
     if isinstance(holder, (cst.DictElement, cst.Element)):  # `{"a": self.a, "b": self.b}[kind]`
         display = ctx.parent(holder)
         return display is not None and _is_picked(ctx.parent(display), given, ctx)
+    if isinstance(holder, cst.Arg) and _draws(ctx.parent(holder) or holder, ctx):  # `random.choice(self.branches)(x)`
+        return True
     return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx) or _is_skipped_by_number(use, method)
 
 
@@ -290,20 +322,41 @@ def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:
         if isinstance(node, (cst.For, cst.CompFor)):
             given |= _items(node, given, ctx)
         elif isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Name):
-            is_asked = isinstance(node.value, _ASKED) and _depends(node.value, given, ctx)
+            asks = node.value.elt if isinstance(node.value, cst.ListComp) else node.value
+            is_asked = isinstance(asks, _ASKED) and _depends(node.value, given, ctx)
             is_taken = _is_taken_out(node.value, given) or _takes_values(node.value, ctx)
             if is_asked or is_taken or _draws(node.value, ctx):
                 given.add(node.targets[0].target.value)
     return given
 
 
-def _items(loop: cst.For | cst.CompFor, names: set[str], ctx: Context) -> set[str]:
-    """What a loop over one of these names binds, or over values out of a tensor; no number that `enumerate` counts."""
-    over: cst.BaseExpression = loop.iter
-    target: cst.BaseExpression = loop.target
-    if isinstance(over, cst.Call) and is_call_to(over, "enumerate") and over.args and isinstance(target, cst.Tuple):
-        over, target = over.args[0].value, target.elements[-1].value
-    return set(bound(target)) if base(over) in names or _takes_values(over, ctx) else set()
+def _items(loop: cst.For | cst.CompFor, names: set[str], ctx: Context, drawn: bool = True) -> set[str]:
+    """What a loop over one of these names binds, over values out of a tensor, or over what is `drawn` at random.
+
+    No number that `enumerate` counts; of `zip(self.layers, keep)` what comes of `keep`.
+    """
+    return {
+        name
+        for over, target in _gone_over(loop.iter, loop.target)
+        if base(over) in names
+        or _takes_values(over, ctx)
+        or (drawn and any(_draws(node, ctx) for node in ctx.inside(over)))
+        for name in bound(target)
+    }
+
+
+def _gone_over(
+    over: cst.BaseExpression, target: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """Each list that a loop goes over, with the part of its target that is bound to the items of that."""
+    targets = [element.value for element in target.elements] if isinstance(target, cst.Tuple) else []
+    if isinstance(over, cst.Call) and is_call_to(over, "enumerate") and over.args and len(targets) == 2:
+        yield from _gone_over(over.args[0].value, targets[1])
+    elif isinstance(over, cst.Call) and is_call_to(over, "zip") and len(over.args) == len(targets):
+        for argument, each in zip(over.args, targets, strict=True):
+            yield from _gone_over(argument.value, each)
+    else:
+        yield over, target
 
 
 def _is_taken_out(made: cst.BaseExpression, given: set[str]) -> bool:
@@ -329,10 +382,10 @@ def _reads(test: cst.CSTNode, names: set[str], ctx: Context) -> bool:
 
 
 def _draws(node: cst.CSTNode, ctx: Context) -> bool:
-    """`random.random()`, `np.random.rand()`, `torch.rand(1)`, `self.rng.random()`."""
+    """`random.random()`, `np.random.rand()`, `torch.rand(1)`, `self.rng.choice(…)`."""
     if not isinstance(node, cst.Call):
         return False
-    return (ctx.dotted(node.func) or "").startswith(_RANDOM) or last_name(node.func) == "random"
+    return (ctx.dotted(node.func) or "").startswith(_RANDOM) or last_name(node.func) in _OF_GENERATORS
 
 
 def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
