@@ -50,6 +50,16 @@ class Method:
     def given(self) -> set[str]:
         return _given(self.node, self.ctx)
 
+    @cached_property
+    def values(self) -> set[str]:
+        """What holds values out of a tensor, or is computed of some: `counts = top.bincount().tolist()`."""
+        return _values(self)
+
+    @cached_property
+    def thrown(self) -> set[str]:
+        """The same, and what is drawn at random or computed of that."""
+        return _made_of(self.node, self.values, self.ctx)
+
     def uses_of(self, layer: str) -> Sequence[cst.Attribute]:
         return self.uses.get(layer, ())
 
@@ -103,7 +113,7 @@ def decides_by_values(test: cst.BaseExpression, method: Method, methods: Mapping
     called = (methods.get(node.attr.value) for node in ctx.inside(test) if isinstance(node, cst.Attribute))
     if any(each is not None and _depends(each.node.body, set(), each.ctx) for each in called):
         return True  # `if self.is_dropped():`
-    return _reads_values(test, method) or _depends(test, _made_of(method.node, _values(method), ctx), ctx)
+    return _reads_values(test, method) or _depends(test, method.thrown, ctx)
 
 
 def _is_set_later(ctx: Context, method: cst.FunctionDef, flag: str) -> bool:
@@ -136,7 +146,7 @@ def asks_for_values(ctx: Context, owner: cst.ClassDef) -> bool:
 
 
 def _asks_for_values(method: Method, layers: Sequence[str]) -> bool:
-    ctx, values = method.ctx, _values(method)
+    ctx, values = method.ctx, method.values
     uses = (use for layer in layers for use in method.uses_of(layer))
     return any(_is_picked(ctx.parent(use), values, ctx) for use in uses) or any(
         isinstance(node, (cst.If, cst.IfExp))
@@ -147,7 +157,7 @@ def _asks_for_values(method: Method, layers: Sequence[str]) -> bool:
 
 
 def _values(method: Method) -> set[str]:
-    """What holds values out of a tensor, or is computed of some: `counts = top.bincount().tolist()`."""
+    """By assignments and loops, in the order of the text."""
     ctx, found = method.ctx, set[str]()
     for node in ctx.inside(method.node.body):
         if isinstance(node, (cst.For, cst.CompFor)):

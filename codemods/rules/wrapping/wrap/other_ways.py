@@ -15,6 +15,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.once import once
 from codemods.reading.places import place
 from codemods.reading.shapes import called_on, comparison, parameter_names
 from codemods.reading.words import is_name
@@ -65,6 +66,7 @@ def leaving_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.Class
             yield each[1]
 
 
+@once
 def leaves_by_values(ctx: Context, owner: cst.ClassDef) -> bool:
     """Whether what a tensor holds, or a throw of the dice, decides which layers a class runs.
 
