@@ -159,7 +159,13 @@ def _is_flat(call: cst.Call) -> bool:
 
 
 def _is_size_of_sharded(value: cst.BaseExpression, ctx: Context) -> bool:
-    """`p.shape` and `p.grad.size()`."""
+    """`p.shape` and `p.grad.size()`; `shape[:-2] + shape[-1:]` of `shape = grad.shape` (Adafactor)."""
+    if isinstance(value, cst.BinaryOperation):
+        return _is_size_of_sharded(value.left, ctx)
+    if isinstance(value, cst.Subscript):
+        return _is_size_of_sharded(value.value, ctx)
+    if isinstance(value, cst.Name):
+        return any(not isinstance(m, cst.Name) and _is_size_of_sharded(m, where) for where, m in ctx.bound(value) or ())
     size = value.func if isinstance(value, cst.Call) and not value.args else value
     return isinstance(size, cst.Attribute) and size.attr.value in {"shape", "size"} and is_sharded(size.value, ctx)
 

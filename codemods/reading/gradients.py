@@ -280,6 +280,9 @@ def is_squared(tensor: cst.BaseExpression, ctx: Context) -> bool:
             call = ctx.parent(holder)
             is_norm = isinstance(call, cst.Call) and ctx.dotted(call.func) in _NORMS and call.args[0] is holder
             return is_norm and isinstance(call, cst.Call) and _is_of_two(call.args[1:], ctx)
+        if isinstance(holder, cst.BinaryOperation) and _is_square(holder, node):
+            node, squared = holder, True
+            continue
         if not isinstance(holder, cst.Attribute) or holder.value is not node:
             return False
         method, call = holder.attr.value, ctx.parent(holder)
@@ -297,6 +300,12 @@ def is_squared(tensor: cst.BaseExpression, ctx: Context) -> bool:
         elif method not in _SAME_VALUES:
             return False
         node = call
+
+
+def _is_square(power: cst.BinaryOperation, of: cst.CSTNode) -> bool:
+    """`p.grad ** 2`."""
+    is_two = isinstance(power.right, (cst.Integer, cst.Float)) and power.right.evaluated_value == 2
+    return isinstance(power.operator, cst.Power) and power.left is of and is_two
 
 
 def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
@@ -338,7 +347,8 @@ def _flow(node: cst.CSTNode) -> tuple[cst.CSTNode | None, list[cst.CSTNode]]:
     if isinstance(node, (cst.For, cst.CompFor)):
         return node.iter, [node.target]
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _ADDS:
-        return cst.List([cst.Element(argument.value) for argument in node.args]), [node.func.value]
+        into = called_on(node.func.value, "setdefault") or node.func.value  # `norms.setdefault(name, []).append(…)`
+        return cst.List([cst.Element(argument.value) for argument in node.args]), [into]
     return None, []
 
 

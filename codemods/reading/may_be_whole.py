@@ -128,6 +128,9 @@ def _may_run(use: cst.BaseExpression, ctx: Context) -> bool:
     holder = ctx.parent(node)
     if isinstance(holder, cst.Call):  # called
         return node is use or not isinstance(node, cst.Attribute) or node.attr.value not in QUIET
+    if isinstance(holder, cst.Element):  # `self.model, self.every = model, every`
+        target = ctx.parent(ctx.parent(holder) or holder)
+        return node is use and not isinstance(target, cst.AssignTarget)
     if not isinstance(holder, cst.Arg):
         return node is use and not isinstance(holder, _QUIET_HOLDERS)
     call = cst.ensure_type(ctx.parent(holder), cst.Call)

@@ -2545,3 +2545,37 @@ def test_a_dict_that_an_heir_puts_more_into(wrapped: str) -> None:
     text = rewrite(BY_A_METHOD.format(wrapped)).text
     assert 'kwargs.get("mixed_precision")' in text
     assert text.count("MixedPrecisionPolicy(param_dtype=torch.bfloat16)") == 1
+
+
+@pytest.mark.parametrize("factory", ["lambda: {'forward_prefetch': True}", "make"])
+def test_arguments_that_another_file_makes_in_a_way_that_is_not_read(factory: str) -> None:
+    """What is told names the argument, which stands in the file of the call."""
+    config = code(
+        f"""
+        from dataclasses import dataclass, field
+
+        from other import make
+
+
+        @dataclass
+        class Config:
+            extra: dict = field(default_factory={factory})
+        """
+    )
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        from config import Config
+
+
+        def wrap(net, cfg: Config):
+            return FSDP(net, use_orig_params=True, **cfg.extra)
+
+
+        def main(net):
+            return wrap(net, Config())
+        """
+    )
+    after = rewrite_files({"config.py": config, "train.py": text}).after["train.py"]
+    assert "unread = [name for name, value in cfg.extra.items() if value is not None and name not in known]" in after

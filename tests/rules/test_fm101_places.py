@@ -585,14 +585,6 @@ def test_a_dict_of_arguments_is_spelled_out_in_the_function() -> None:
 THROUGH_SUPPORT = [
     pytest.param(
         """
-        def wrap(model, sharded):
-            if sharded: model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
-            return model
-        """,
-        id="behind a colon",
-    ),
-    pytest.param(
-        """
         def wrap(model):
             a = 1; model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})); b = 2
             return model, a, b
@@ -608,6 +600,38 @@ THROUGH_SUPPORT = [
         id="head of a compound statement",
     ),
 ]
+
+
+def test_a_statement_behind_a_colon_becomes_a_block() -> None:
+    units = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+    body = (
+        f"def wrap(model, sharded):\n    if sharded: model = FSDP(model, {units})  # shard it\n"
+        f"    else: model = DDP(model)\n    return model\n\n\ndef build(net): return FSDP(net, {units})\n"
+        "\n\ndef whole(net): return FSDP(net)\n"
+    )
+    expected = """
+        def wrap(model, sharded):
+            if sharded:
+                for module in model.modules():
+                    if module is not model and isinstance(module, Block):
+                        fully_shard(module)
+                fully_shard(model)  # shard it
+            else: model = DDP(model)
+            return model
+
+
+        def build(net):
+            for module in net.modules():
+                if module is not net and isinstance(module, Block):
+                    fully_shard(module)
+            return fully_shard(net)
+
+
+        def whole(net): return fully_shard(net)
+        """
+    result = rewrite(POLICY_BEFORE + body)
+    assert result.text.endswith(code(expected))
+    assert result.support == set()
 
 
 CHOICES = {

@@ -943,3 +943,34 @@ def test_average_of_a_frozen_model(freeze: str, is_frozen: bool) -> None:
     text = rewrite(DINO.replace("FREEZE", freeze)).text
     loop = "            for p, q in zip("
     assert (f"            teacher.reshard()\n{loop}" in text) is is_frozen
+
+
+OUTER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Outer:
+    def __init__(self, model, every):
+        TARGET
+        self.anchor = [p.detach().clone() for p in model.parameters()]
+
+    @torch.no_grad()
+    def go(self):
+        for a, p in zip(self.anchor, self.model.parameters()):
+            p.data.copy_(a)
+
+
+def train(net, optimizer, batches):
+    model = FSDP(net)
+    outer = Outer(model, 2)
+    for x in batches:
+        model(x).sum().backward()
+        optimizer.step()
+        outer.go()
+"""
+
+
+@pytest.mark.parametrize("target", ["self.model = model", "self.model, self.every = model, every"])
+def test_an_attribute_that_a_tuple_binds_runs_no_model(target: str) -> None:
+    assert "reshard" not in rewrite(OUTER.replace("TARGET", target)).text

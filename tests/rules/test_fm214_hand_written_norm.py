@@ -60,6 +60,13 @@ SQUARES = [
     "total = sum(p.grad.float().pow(2).sum() for p in model.parameters())\ndist.all_reduce(total)",
     "total = torch.norm(torch.stack([torch.norm(p.grad.detach()) for p in model.parameters()])) ** 2\n"
     "dist.all_reduce(total, dist.ReduceOp.SUM)",
+    "total = sum((p.grad ** 2).sum() for p in model.parameters())\ndist.all_reduce(total)",
+    "norms = {}\nfor n, p in model.named_parameters():\n"
+    "    norms.setdefault(x, []).append(p.grad.detach().float().pow(2).sum())\n"
+    "norms = {name: torch.stack(each).sum() for name, each in norms.items()}\n"
+    "for total in norms.values():\n    dist.all_reduce(total)",
+    "norms = {x: []}\nfor n, p in model.named_parameters():\n    norms[x].append(p.grad.square().sum())\n"
+    "for each in norms.values():\n    total = torch.stack(each).sum()\n    dist.all_reduce(total)",
 ]
 
 

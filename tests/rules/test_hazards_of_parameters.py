@@ -330,6 +330,8 @@ OF_STEP = [
     ("FM420", "p.add_(p.grad, alpha=float(p.norm() / p.grad.norm()))"),
     ("FM421", "p.data[0] = 0"),
     ("FM427", 'state["m"] = torch.zeros(p.shape)'),
+    ("FM427", 'shape = p.grad.shape\n                state["r"] = torch.zeros(shape[:-1]).to(p)'),
+    ("FM427", 'shape = p.grad.shape\n                state["c"] = torch.zeros(shape[:-2] + shape[-1:]).to(p)'),
     ("FM427", "p.data.copy_(torch.from_numpy(p.grad.numpy()))"),
 ]
 

@@ -188,6 +188,26 @@ BY_VALUES = [
         f"{_EXPERTS}if not mask.any():\n                continue\n            x = f(x)",
     ),
     ("nn.ModuleList([nn.Linear(4, 4)])", f"{_EXPERTS}if mask.sum().item():\n                x = f(x)"),
+    ("nn.ModuleList([nn.Linear(4, 4)])", "for e in image.unique().tolist():\n            x = self.image[e](x)"),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "hit = (image > 0).nonzero()\n        for e in hit:\n            f = self.image[e]\n            x = f(x)",
+    ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "counts = image.bincount().tolist()\n        for i in range(4):\n            if counts[i] == 0:\n"
+        "                continue\n            f = self.image[i]\n            x = f(x)",
+    ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "for i in range(4):\n            f = self.image[i]\n            rows, _ = torch.where(image == i)\n"
+        "            if rows.shape[0] == 0:\n                continue\n            x = f(x)",
+    ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "sizes = image.bincount().tolist()\n        for i, size in enumerate(sizes):\n            if size > 0:\n"
+        "                x = self.image[i](x)",
+    ),
 ]
 
 
@@ -378,6 +398,97 @@ def test_layer_that_one_way_through_a_model_inside_leaves_out(runs: str, is_left
     policy = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
     text = policy + text.replace("FSDP(Outer())", "FSDP(Outer(), auto_wrap_policy=ModuleWrapPolicy({Net}))")
     assert ("_unused_params(True)" in rewrite(text, options).text) is is_left, "a unit of its own"
+
+
+BY_CHANCE = {
+    "at once": ("if self.training and torch.rand(1) < 0.5:\n            return x\n        x = self.image(x)", True),
+    "by a name": (
+        "throw = random.random()\n        skip = self.training and throw < 0.5\n        if not skip:\n"
+        "            x = self.image(x)",
+        True,
+    ),
+    "by a method": (
+        "if self.keeps():\n            x = self.image(x)\n        return x\n\n"
+        "    def keeps(self):\n        return random.random() < 0.5",
+        True,
+    ),
+    "as long as": ("while x.max() > 1:\n            x = self.image(x)", True),
+    "by values": ("if image.any():\n            x = self.image(x)", True),
+    "by values, at once": ("x = self.image(x) if image.sum() > 0 else x", True),
+    "by values that come above": ("hits = image.sum().item()\n        if hits:\n            x = self.image(x)", True),
+    "for no layer": ("if torch.rand(1) < 0.5:\n            x = x + 1\n        x = self.image(x)", False),
+    "in an evaluation": ("if not self.training:\n            return x\n        x = self.image(x)", False),
+}
+
+
+@pytest.mark.parametrize(("use", "is_left"), BY_CHANCE.values(), ids=BY_CHANCE)
+def test_layer_that_chance_or_a_batch_leaves_out_of_a_class_inside(use: str, is_left: bool) -> None:
+    """Stochastic depth within a unit: FSDP1's flat gradient held zeros for what was not run."""
+    text = "import random\n" + CHOOSING.format(layer="nn.Linear(4, 4)", use=use)
+    inner = text.replace("FSDP(Net())", "FSDP(nn.Sequential(Net()))")
+    options = Options(torch_version=(2, 13))
+    assert ("_unused_params(True, recurse=False)" in rewrite(inner, options).text) is is_left
+    policy = "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
+    unit = policy + inner.replace("(Net()))", "(Net()), auto_wrap_policy=ModuleWrapPolicy({Net}))")
+    assert ("_unused_params(True)" in rewrite(unit, options).text) is is_left
+
+
+IN_LISTS = {
+    "numbers": "for i in random.sample(range(len(self.image)), 1):\n            x = self.image[i](x)",
+    "one of them": "x = random.choice(self.image)(x)",
+    "beside what is kept": "keep = torch.rand(2) > 0.5\n        for f, kept in zip(self.image, keep):\n"
+    "            if not kept:\n                continue\n            x = f(x)",
+    "by a list of throws": "keep = [random.random() > 0.5 for _ in self.image]\n"
+    "        for i, f in enumerate(self.image):\n            if keep[i]:\n                x = f(x)",
+}
+
+
+@pytest.mark.parametrize("use", IN_LISTS.values(), ids=IN_LISTS)
+def test_layers_of_a_list_that_chance_leaves_out(use: str) -> None:
+    layers = "nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])"
+    text = "import random\n" + CHOOSING.format(layer=layers, use=use)
+    assert "    if hasattr(" in rewrite(text).text
+    assert "recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text
+
+
+def test_method_that_is_found_by_its_name() -> None:
+    use = (
+        "return getattr(self, f'run_{image}')(x)\n\n    def run_both(self, x):\n        return self.image(self.text(x))"
+        "\n\n    def run_text(self, x):\n        return self.text(x)"
+    )
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use=use)
+    assert "recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text
+    same = text.replace("return self.text(x)", "return self.text(self.image(x))")
+    assert "reduce_scatter" not in rewrite(same, Options(torch_version=(2, 13))).text
+
+
+@pytest.mark.parametrize(
+    ("test", "given", "is_left"),
+    [
+        ("'image' in image", "self.net(x, image)", True),
+        ("image is not None", "self.net(x, image.get('image'))", True),
+        ("image is not None", "self.net(x, **image)", True),
+        ("image is not None", "self.net(x, image)", False),
+    ],
+)
+def test_layer_that_a_model_inside_runs_by_what_a_batch_holds(test: str, given: str, is_left: bool) -> None:
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use=f"if {test}:\n            x = self.image(x)")
+    text = text.replace("def wrap():\n", OUTER.replace("self.net(x, image)", given)).replace("(Net())", "(Outer())")
+    text += "\n\ndef train(x, image):\n    model = wrap()\n    loss(model(x, image)).backward()\n"
+    assert ("recurse=False" in rewrite(text, Options(torch_version=(2, 13))).text) is is_left
+
+
+def test_layers_by_their_numbers_are_all_run() -> None:
+    """A branch that runs each in another way, and a number that nothing decides."""
+    loops = (
+        "for i in range(2):\n            if image:\n                x = check(self.image[i], x)\n"
+        "            else:\n                x = self.image[i](x)",
+        "for i in range(2):\n            x = self.image[i](x)",
+        "for i, each in enumerate(image):\n            x = x + self.image[i](each)",
+    )
+    for loop in loops:
+        text = CHOOSING.format(layer="nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])", use=loop)
+        assert "reduce_scatter" not in rewrite(text, Options(torch_version=(2, 13))).text
 
 
 def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:

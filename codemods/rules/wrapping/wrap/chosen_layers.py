@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import libcst as cst
 
@@ -14,7 +14,7 @@ from codemods.reading.class_layout import with_bases
 from codemods.reading.enclosing import enclosing
 from codemods.reading.once import once
 from codemods.reading.places import base, bound, place
-from codemods.reading.shapes import called_on, is_call_to
+from codemods.reading.shapes import called_on, is_call_to, only_target
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.layers import BARE
 
@@ -24,7 +24,10 @@ _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
 _SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts", "options", "settings"})
 _OF_VALUES = frozenset({"all", "any", "item", "max", "mean", "min", "nonzero", "numel", "sum", "tolist"})
 """What is asked of a tensor, and is another for another batch."""
+_TAKEN = frozenset({"bincount", "item", "nonzero", "tolist", "unique"})
+"""What takes values out of a tensor, to go over them or to ask for one."""
 _RANDOM = ("random.", "numpy.random.", "torch.rand", "torch.bernoulli")
+_OF_GENERATORS = frozenset({"choice", "choices", "randint", "random", "sample"})
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,11 @@ class Method:
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[cst.Attribute]]:
-        """Its attributes, by what they read: `self.head`."""
+        """Its attributes, by what they read: `self.head`; not where layers are counted alone."""
         found: dict[str, list[cst.Attribute]] = {}
         for node in self.ctx.inside(self.node.body):
             read = place(node) if isinstance(node, cst.Attribute) else None
-            if read is not None and isinstance(node, cst.Attribute):
+            if read is not None and isinstance(node, cst.Attribute) and not _is_counted(node, self.ctx):
                 found.setdefault(read, []).append(node)
         return found
 
@@ -48,8 +51,26 @@ class Method:
     def given(self) -> set[str]:
         return _given(self.node, self.ctx)
 
+    @cached_property
+    def values(self) -> set[str]:
+        """What holds values out of a tensor, or is computed of some: `counts = top.bincount().tolist()`."""
+        return _values(self)
+
+    @cached_property
+    def thrown(self) -> set[str]:
+        """The same, and what is drawn at random or computed of that."""
+        return _made_of(self.node, self.values, self.ctx)
+
     def uses_of(self, layer: str) -> Sequence[cst.Attribute]:
         return self.uses.get(layer, ())
+
+
+def _is_counted(layers: cst.Attribute, ctx: Context) -> bool:
+    """`len(self.layers)`, and `for _ in self.layers`."""
+    holder = ctx.parent(layers)
+    if isinstance(holder, cst.CompFor):
+        return holder.iter is layers and is_name(holder.target, "_")
+    return isinstance(holder, cst.Arg) and is_call_to(ctx.parent(holder), "len")
 
 
 def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -57,6 +78,8 @@ def is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
     if "forward" not in methods:
         return False
     if any(_is_reached_by_choice(layer, methods) for layer in layers) or _is_found_by_name(layers, methods):
+        return True
+    if _runs_a_method_by_name(layers, methods):
         return True
     return any(_is_switched(layer, methods) for layer in layers)
 
@@ -83,6 +106,15 @@ def asks_a_switch(test: cst.CSTNode, method: cst.FunctionDef, ctx: Context) -> b
     return any(
         place(node) == f"self.{node.attr.value}" and _is_set_later(ctx, method, node.attr.value) for node in flags
     )
+
+
+def decides_by_values(test: cst.BaseExpression, method: Method, methods: Mapping[str, Method]) -> bool:
+    """Whether a test is about what a tensor holds or is drawn at random, there or above: `drop = torch.rand(1) < p`."""
+    ctx = method.ctx
+    called = (methods.get(node.attr.value) for node in ctx.inside(test) if isinstance(node, cst.Attribute))
+    if any(each is not None and _depends(each.node.body, set(), each.ctx) for each in called):
+        return True  # `if self.is_dropped():`
+    return _reads_values(test, method) or _depends(test, method.thrown, ctx)
 
 
 @once
@@ -112,11 +144,29 @@ def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
 def asks_for_values(ctx: Context, owner: cst.ClassDef) -> bool:
     """Whether what a tensor holds decides, as `if mask.any():`: ranks have other batches, and use other parameters."""
     layers, methods = layers_and_methods(ctx, owner)
-    return any(
-        isinstance(node, (cst.If, cst.IfExp)) and _reads_values(node.test, each) and _runs_or_skips(node, each, layers)
-        for each in methods.values()
-        for node in each.ctx.inside(each.node.body)
+    return any(_asks_for_values(method, layers) for method in methods.values())
+
+
+def _asks_for_values(method: Method, layers: Sequence[str]) -> bool:
+    ctx, values = method.ctx, method.values
+    uses = (use for layer in layers for use in method.uses_of(layer))
+    return any(_is_picked(ctx.parent(use), values, ctx) for use in uses) or any(
+        isinstance(node, (cst.If, cst.IfExp))
+        and (_reads_values(node.test, method) or _reads(node.test, values, ctx))
+        and _runs_or_skips(node, method, layers)
+        for node in ctx.inside(method.node.body)
     )
+
+
+def _values(method: Method) -> set[str]:
+    """By assignments and loops, in the order of the text."""
+    ctx, found = method.ctx, set[str]()
+    for node in ctx.inside(method.node.body):
+        if isinstance(node, (cst.For, cst.CompFor)):
+            found |= _items(node, found, ctx, drawn=False)
+        elif isinstance(node, cst.Assign) and (_takes_values(node.value, ctx) or _reads(node.value, found, ctx)):
+            found |= set(bound(node.targets[0].target))
+    return found
 
 
 def _reads_values(test: cst.BaseExpression, method: Method) -> bool:
@@ -198,6 +248,21 @@ def _is_found_by_name(layers: list[str], methods: dict[str, Method]) -> bool:
     )
 
 
+def _runs_a_method_by_name(layers: list[str], methods: dict[str, Method]) -> bool:
+    """`getattr(self, f"forward_{mode}")(x)`, where the methods of such names run other layers."""
+    for method in methods.values():
+        for call in (node for node in method.ctx.inside(method.node.body) if is_call_to(node, "getattr")):
+            name = call.args[1].value if len(call.args) == 2 and is_name(call.args[0].value, "self") else None
+            if not isinstance(name, cst.FormattedString) or not _depends(name, method.given, method.ctx):
+                continue
+            first = name.parts[0]
+            start = first.value if isinstance(first, cst.FormattedStringText) else ""
+            found = [each for key, each in methods.items() if start and key.startswith(start)]
+            if len({frozenset(layer for layer in layers if each.uses_of(layer)) for each in found}) > 1:
+                return True
+    return False
+
+
 def _is_reached_by_choice(layer: str, methods: dict[str, Method]) -> bool:
     """Whether one method alone runs a layer, for some of what it is given, or another one calls that method so."""
     seen = {"forward"}
@@ -228,7 +293,9 @@ def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
     if isinstance(holder, (cst.DictElement, cst.Element)):  # `{"a": self.a, "b": self.b}[kind]`
         display = ctx.parent(holder)
         return display is not None and _is_picked(ctx.parent(display), given, ctx)
-    return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx)
+    if isinstance(holder, cst.Arg) and _draws(ctx.parent(holder) or holder, ctx):  # `random.choice(self.branches)(x)`
+        return True
+    return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx) or _is_skipped_by_number(use, method)
 
 
 def _is_under_a_choice(
@@ -259,19 +326,50 @@ def _stands_in(ctx: Context, uses: Sequence[cst.CSTNode], branch: cst.CSTNode | 
 def _given(method: cst.FunctionDef, ctx: Context) -> set[str]:
     """What a method is given, and each item of it: `for task in tasks`, `for name, x in inputs.items()`.
 
-    What is taken out of it (`inputs.get("image")`) or drawn at random, and what is asked of either: `has_image = image
-    is not None`.
+    What is taken out of it (`inputs.get("image")`), or out of a tensor (`for e in top.unique().tolist()`), or drawn at
+    random, and what is asked of either: `has_image = image is not None`.
     """
     star = method.params.star_kwarg
     given = {param.name.value for param in (*method.params.params[1:], *([star] if star is not None else []))}
     for node in ctx.inside(method.body):
-        if isinstance(node, (cst.For, cst.CompFor)) and base(node.iter) in given:
-            given |= set(bound(node.target))
+        if isinstance(node, (cst.For, cst.CompFor)):
+            given |= _items(node, given, ctx)
         elif isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Name):
-            is_asked = isinstance(node.value, _ASKED) and _depends(node.value, given, ctx)
-            if is_asked or _is_taken_out(node.value, given) or _draws(node.value, ctx):
+            asks = node.value.elt if isinstance(node.value, cst.ListComp) else node.value
+            is_asked = isinstance(asks, _ASKED) and _depends(node.value, given, ctx)
+            is_taken = _is_taken_out(node.value, given) or _takes_values(node.value, ctx)
+            if is_asked or is_taken or _draws(node.value, ctx):
                 given.add(node.targets[0].target.value)
     return given
+
+
+def _items(loop: cst.For | cst.CompFor, names: set[str], ctx: Context, drawn: bool = True) -> set[str]:
+    """What a loop over one of these names binds, over values out of a tensor, or over what is `drawn` at random.
+
+    No number that `enumerate` counts; of `zip(self.layers, keep)` what comes of `keep`.
+    """
+    return {
+        name
+        for over, target in _gone_over(loop.iter, loop.target)
+        if base(over) in names
+        or _takes_values(over, ctx)
+        or (drawn and any(_draws(node, ctx) for node in ctx.inside(over)))
+        for name in bound(target)
+    }
+
+
+def _gone_over(
+    over: cst.BaseExpression, target: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """Each list that a loop goes over, with the part of its target that is bound to the items of that."""
+    targets = [element.value for element in target.elements] if isinstance(target, cst.Tuple) else []
+    if isinstance(over, cst.Call) and is_call_to(over, "enumerate") and over.args and len(targets) == 2:
+        yield from _gone_over(over.args[0].value, targets[1])
+    elif isinstance(over, cst.Call) and is_call_to(over, "zip") and len(over.args) == len(targets):
+        for argument, each in zip(over.args, targets, strict=True):
+            yield from _gone_over(argument.value, each)
+    else:
+        yield over, target
 
 
 def _is_taken_out(made: cst.BaseExpression, given: set[str]) -> bool:
@@ -280,16 +378,27 @@ def _is_taken_out(made: cst.BaseExpression, given: set[str]) -> bool:
     return isinstance(owner, cst.Name) and owner.value in given
 
 
+def _takes_values(made: cst.BaseExpression, ctx: Context) -> bool:
+    """`top.unique()`, `counts.tolist()`, `(hits > 0).nonzero()`, and `torch.where(hits)` of one argument."""
+    calls = (node for node in ctx.inside(made) if isinstance(node, cst.Call))
+    methods = ((call, call.func.attr.value) for call in calls if isinstance(call.func, cst.Attribute))
+    return any(method in _TAKEN or (method == "where" and len(call.args) == 1) for call, method in methods)
+
+
 def _depends(test: cst.CSTNode, given: set[str], ctx: Context) -> bool:
     """Whether it is another for other inputs, or for another throw of the dice."""
-    return any((isinstance(node, cst.Name) and node.value in given) or _draws(node, ctx) for node in ctx.inside(test))
+    return _reads(test, given, ctx) or any(_draws(node, ctx) for node in ctx.inside(test))
+
+
+def _reads(test: cst.CSTNode, names: set[str], ctx: Context) -> bool:
+    return any(isinstance(node, cst.Name) and node.value in names for node in ctx.inside(test))
 
 
 def _draws(node: cst.CSTNode, ctx: Context) -> bool:
-    """`random.random()`, `np.random.rand()`, `torch.rand(1)`, `self.rng.random()`."""
+    """`random.random()`, `np.random.rand()`, `torch.rand(1)`, `self.rng.choice(…)`."""
     if not isinstance(node, cst.Call):
         return False
-    return (ctx.dotted(node.func) or "").startswith(_RANDOM) or last_name(node.func) == "random"
+    return (ctx.dotted(node.func) or "").startswith(_RANDOM) or last_name(node.func) in _OF_GENERATORS
 
 
 def _is_picked(use: cst.CSTNode | None, given: set[str], ctx: Context) -> bool:
@@ -317,12 +426,38 @@ def _is_skipped(use: cst.CSTNode, method: Method, ctx: Context) -> bool:
     return False
 
 
+def _is_skipped_by_number(use: cst.CSTNode, method: Method) -> bool:
+    """Whether a loop over numbers of layers leaves some out: `if counts[i] == 0: continue`, `self.experts[i](x)`."""
+    ctx, holder = method.ctx, method.ctx.parent(use)
+    if not isinstance(holder, cst.Subscript):
+        return False
+    numbers = {node.value for part in holder.slice for node in ctx.inside(part) if isinstance(node, cst.Name)}
+    loops = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
+    loop = next((each for each in loops if isinstance(each, cst.For) and numbers & set(bound(each.target))), None)
+    if loop is None:
+        return False
+    made = _made_of(method.node, method.given, ctx)
+    uses = [each for each in method.uses_of(place(use) or "") if loop in ctx.ancestors(each)]
+    run = [each for use_here in uses for each in _runs_of(use_here, ctx)]
+    return bool(run) and (_is_under_a_choice(run, loop, made, ctx) or _is_left_early(loop, run, made, ctx))
+
+
+def _runs_of(use: cst.CSTNode, ctx: Context) -> Sequence[cst.CSTNode]:
+    """Where a layer is read: behind `expert = self.experts[i]`, where that is called."""
+    statement = ctx.parent(ctx.parent(use) or use)
+    target = only_target(statement) if isinstance(statement, cst.Assign) else None
+    uses = ctx.uses(statement) if isinstance(statement, cst.Assign) and isinstance(target, cst.Name) else ()
+    return list(uses) or [use]
+
+
 def _made_of(method: cst.FunctionDef, given: set[str], ctx: Context) -> set[str]:
-    """What is computed of what a method is given, too: `mask = chosen == index`."""
+    """What is computed of what a method is given, too: `mask = chosen == index`, `for e, size in enumerate(sizes)`."""
     found = set(given)
     for node in ctx.inside(method.body):
         if isinstance(node, cst.Assign) and _depends(node.value, found, ctx):
             found |= set(bound(node.targets[0].target))
+        elif isinstance(node, cst.For):
+            found |= _items(node, found, ctx)
     return found
 
 

@@ -10,6 +10,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, NotStatic
 from codemods.reading.block_layout import extra_indent
 from codemods.reading.enclosing import call_given, enclosing
+from codemods.reading.layout import line_before
 from codemods.reading.manual import block_of, context_of, is_constructor
 from codemods.reading.negation import negated
 from codemods.reading.places import bound_texts
@@ -31,6 +32,8 @@ _STEPS = frozenset({"param_init_fn", "sync_module_states"})
 _IN_EVERY_CALL = frozenset({"cpu_offload", "sharding_strategy", *_STEPS})
 """What is said of them stands above the calls of `fully_shard`, where no statement is written for them."""
 
+_Line = cst.SimpleStatementLine | cst.SimpleStatementSuite
+_LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
@@ -38,7 +41,7 @@ _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 class Place:
     """The statement that holds the constructor call, and what it does with the result."""
 
-    line: cst.SimpleStatementLine
+    line: _Line
     target: str
     """The name or attribute the result is bound to; empty when it is used in another way."""
     direct: bool
@@ -61,9 +64,9 @@ def place_of(ctx: Context, call: cst.Call) -> Place:
     for node in ctx.ancestors(choice or call):
         if isinstance(node, _CONDITIONAL):
             raise NotStatic("the call is inside a lambda, a comprehension or a conditional expression")
-        if isinstance(node, cst.SimpleStatementLine):
+        if isinstance(node, _LINES):
             break
-        if isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementSuite)):
+        if isinstance(node, cst.BaseCompoundStatement):
             raise NotStatic("the call is in the head of a compound statement")
     else:
         raise NotStatic("the call stands in no statement")
@@ -153,9 +156,9 @@ def is_put_back(ctx: Context, call: cst.Call) -> bool:
     return is_same and list(bound_texts(loop.target, ctx)) == [ctx.code(given[0].value), ctx.code(call.args[0].value)]
 
 
-def _statements_of_constructors(ctx: Context, call: cst.Call) -> list[cst.SimpleStatementLine | None]:
+def _statements_of_constructors(ctx: Context, call: cst.Call) -> list[_Line | None]:
     calls = [other for other in ctx.calls(ctx.scope(call)) if ctx.fsdp1(other.func) == WRAPPER]
-    return [enclosing(ctx, other, cst.SimpleStatementLine) for other in calls]
+    return [_line_around(ctx, other) for other in calls]
 
 
 def is_repeatable(module: cst.BaseExpression) -> bool:
@@ -181,7 +184,10 @@ def edits(made: Draft, place: Place) -> list[Edit]:
         head = f"{place.target} = " if place.type is not None else made.file.quote_text(start, first)
         tail = made.file.quote_text(last, end)
         lines = in_branches(head, tail, _lines(made, place, indent + "    "), made)
-    return [Edit(start, end, joined_lines(lines, indent, made.file))]
+    text = joined_lines(lines, indent, made.file)
+    if isinstance(place.line, cst.SimpleStatementSuite):  # `if sharded: model = FSDP(model)` becomes a block
+        start, text = len(made.file.text[:start].rstrip()), f"{made.file.newline}{indent}{text}"
+    return [Edit(start, end, text)]
 
 
 def _sides(choice: cst.IfExp, made: Draft, place: Place, indent: str) -> list[str]:
@@ -304,8 +310,12 @@ def call_lines(made: Draft) -> int:
     return len("\n".join(named).split("\n")) * bool(named) + len(unit.split("\n")) + len(root.split("\n"))
 
 
-def _line(made: Draft) -> cst.SimpleStatementLine:
-    line = enclosing(made.file, made.call, cst.SimpleStatementLine)
+def _line_around(ctx: Context, call: cst.Call) -> _Line | None:
+    return next((node for node in ctx.ancestors(call) if isinstance(node, _LINES)), None)
+
+
+def _line(made: Draft) -> _Line:
+    line = _line_around(made.file, made.call)
     if line is None:
         raise NotStatic("the call stands in no statement")
     return line
@@ -481,10 +491,12 @@ def _keywords(keywords: dict[str, str]) -> list[str]:
     return [*named, *(f"**{value}" for name, value in keywords.items() if name == "**")]
 
 
-def line_indent(made: Draft, line: cst.SimpleStatementLine) -> str:
-    """How far in a statement stands when it is written."""
-    start = made.file.span(line)[0]
-    return made.file.text[made.file.whole_lines(line)[0] : start][_taken_out(made) :]
+def line_indent(made: Draft, line: _Line) -> str:
+    """How far in a statement stands when it is written: behind a colon, in a block of its own."""
+    is_behind_colon = isinstance(line, cst.SimpleStatementSuite)
+    before = line_before(made.file, line.body[0])
+    indent = before[: len(before) - len(before.lstrip())] + (made.file.indent if is_behind_colon else "")
+    return indent[_taken_out(made) :]
 
 
 def _taken_out(made: Draft) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, NotStatic
 from codemods.reading.choices import Place, readers
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.enclosing import names_around
@@ -41,7 +41,7 @@ def of_dict(ctx: Context, call: cst.BaseExpression, value: cst.Name | cst.Attrib
     copied: set[str] = set()
     for where, display in displays:
         made, known = _Values(), set[str]()
-        for key, node in _parts(where, display, value):
+        for key, node in _parts(where, display, unseen(ctx, value)):
             if key is not None:
                 made[key] = [(where, node)]
                 known.add(key)
@@ -163,17 +163,17 @@ def _is_passed(where: Context, node: cst.CSTNode) -> bool:
 
 
 def _literal(
-    where: Context, display: cst.BaseExpression, value: cst.BaseExpression
+    where: Context, display: cst.BaseExpression, otherwise: NotStatic
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
     """The entries of a display whose keys are literals."""
-    for key, node in _parts(where, display, value):
+    for key, node in _parts(where, display, otherwise):
         if key is None:
-            raise unseen(where, value)
+            raise otherwise
         yield key, node
 
 
 def _parts(
-    where: Context, display: cst.BaseExpression, value: cst.BaseExpression
+    where: Context, display: cst.BaseExpression, otherwise: NotStatic
 ) -> Iterator[tuple[str | None, cst.BaseExpression]]:
     """The same, with no key for a variable that holds another dict, whose entries it takes over."""
     base = copied_dict(where, display)
@@ -181,7 +181,7 @@ def _parts(
         yield None, base
     elif isinstance(display, cst.BinaryOperation) and isinstance(display.operator, cst.BitOr):
         for side in (display.left, display.right):
-            yield from [(None, side)] if isinstance(side, cst.Name) else _parts(where, side, value)
+            yield from [(None, side)] if isinstance(side, cst.Name) else _parts(where, side, otherwise)
     elif isinstance(display, cst.Dict):
         for element in display.elements:
             if isinstance(element, cst.StarredDictElement) and isinstance(element.value, cst.Name):
@@ -189,16 +189,16 @@ def _parts(
             elif isinstance(element, cst.DictElement) and isinstance(element.key, cst.SimpleString):
                 yield str(element.key.evaluated_value), element.value
             else:
-                raise unseen(where, value)
+                raise otherwise
     elif is_call_to(display, "dict"):
         for argument in display.args:
             if argument.keyword is None and argument.star == "*":
-                raise unseen(where, value)
+                raise otherwise
             if argument.keyword is None and not isinstance(argument.value, cst.Name):
-                raise unseen(where, value)
+                raise otherwise
             yield argument.keyword.value if argument.keyword is not None else None, argument.value
     else:
-        raise unseen(where, value)
+        raise otherwise
 
 
 def _assigned_to(where: Context, display: cst.BaseExpression) -> Iterator[str]:
@@ -232,7 +232,7 @@ def _stored(
                 if argument.keyword is not None:
                     yield argument.keyword.value, argument.value
                 else:
-                    yield from _literal(where, argument.value, value)
+                    yield from _literal(where, argument.value, unseen(ctx, value))
         elif call.func.attr.value in {"clear", "pop", "popitem", "setdefault"}:
             raise unseen(ctx, value)
     for gone in (node for node in nodes if isinstance(node, cst.Del)):

@@ -1,7 +1,7 @@
 """Layers that one way through a model's `forward` runs and another does not: `if head == "pi": return self.pi(x)`.
 
-Which way it takes has to be decided by an argument that the program's calls of the model give differently, or by an
-attribute that something sets when the model is made.
+Which way it takes has to be decided by an argument that the program's calls of the model give differently, by an
+attribute that something sets when the model is made, by the values of a batch, or by a throw of the dice.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.once import once
 from codemods.reading.places import place
-from codemods.reading.shapes import comparison, parameter_names
+from codemods.reading.shapes import called_on, comparison, parameter_names
 from codemods.reading.words import is_name
 
-from .chosen_layers import Method, asks_a_switch, layers_and_methods
+from .chosen_layers import Method, asks_a_switch, decides_by_values, layers_and_methods
 
 _MANY = 64
 """A `forward` with more ways is not read."""
@@ -34,6 +35,7 @@ class _Value(NamedTuple):
 
 
 _NOT_GIVEN = _Value("", None)
+_OPEN = _Value("**", None)
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,38 @@ def leaving_layers(ctx: Context, call: cst.Call, owner: tuple[Context, cst.Class
     if not inner and not _chooses(owner):
         return
     given = list(_given(ctx, call, parameter_names(forward.node)[1:]))
-    if _leaves(owner, given):
+    if _leaves(owner, _asked(owner, given)):
         yield owner[1]
     for run, each in inner:
-        if _leaves(each, _handed_on(run, each, forward, given)):
+        if _leaves(each, _asked(each, _handed_on(run, each, forward, given))):
             yield each[1]
+
+
+@once
+def leaves_by_values(ctx: Context, owner: cst.ClassDef) -> bool:
+    """Whether what a tensor holds, or a throw of the dice, decides which layers a class runs.
+
+    Wherever it is in a model: `if mask.any(): x = self.proj(x)`, `if torch.rand(1) < 0.5: return x`.
+    """
+    layers, methods = layers_and_methods(ctx, owner)
+    forward = methods.get("forward")
+    if forward is None or not layers:
+        return False
+    asked = {forward.ctx.code(test) for test in _tests(forward) if decides_by_values(test, forward, methods)}
+    if asked and _leaves((ctx, owner), asked):
+        return True
+    runs = _runs(layers, methods)
+    choices = [node for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.IfExp)]
+    differing = [c.test for c in choices if _run_in(c.body, forward, runs) != _run_in(c.orelse, forward, runs)]
+    loops = [node for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.While)]
+    differing += [loop.test for loop in loops if _run_in(loop.body, forward, runs)]
+    return any(decides_by_values(test, forward, methods) for test in differing)
+
+
+def _run_in(part: cst.CSTNode, forward: Method, runs: dict[str, frozenset[str]]) -> frozenset[str]:
+    """The layers that stand in a part of a `forward`."""
+    places = filter(None, map(place, forward.ctx.inside(part)))
+    return frozenset[str]().union(*(runs.get(each, ()) for each in places))
 
 
 def _chooses(owner: tuple[Context, cst.ClassDef]) -> bool:
@@ -85,21 +114,33 @@ def _handed_on(
 ) -> list[dict[str, _Value]]:
     """What such a call gives, for each call of the model: what came for a parameter of its forward, or what it says."""
     own = parameter_names(forward.node)[1:]
-    arguments = by_parameter(run.args, parameter_names(layers_and_methods(*owner)[1]["forward"].node)[1:]) or {}
+    names = parameter_names(layers_and_methods(*owner)[1]["forward"].node)[1:]
+    arguments = by_parameter([each for each in run.args if each.star != "**"], names) or {}
+    is_open = any(each.star == "**" for each in run.args)  # `self.net(**batch)`
+    others = {name: _OPEN for name in names if is_open and name not in arguments}
 
     def value(argument: cst.BaseExpression, outer: dict[str, _Value]) -> _Value:
         if isinstance(argument, cst.Name) and argument.value in own:
             return outer.get(argument.value, _NOT_GIVEN)
         return _Value(forward.ctx.code(argument), argument)
 
-    return [{name: value(each.value, outer) for name, each in arguments.items()} for outer in given]
+    return [others | {name: value(each.value, outer) for name, each in arguments.items()} for outer in given]
 
 
-def _leaves(owner: tuple[Context, cst.ClassDef], given: Sequence[dict[str, _Value]]) -> bool:
+def _tests(forward: Method) -> list[cst.BaseExpression]:
+    return [node.test for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.If)]
+
+
+def _asked(owner: tuple[Context, cst.ClassDef], given: Sequence[dict[str, _Value]]) -> set[str]:
+    """The tests of a `forward` that come out both ways for what the calls give."""
+    forward = layers_and_methods(*owner)[1]["forward"]
+    return {forward.ctx.code(test) for test in _tests(forward) if _comes_out_both_ways(test, given, forward)}
+
+
+def _leaves(owner: tuple[Context, cst.ClassDef], asked: set[str]) -> bool:
+    """Whether two ways that differ by these tests alone run other layers."""
     layers, methods = layers_and_methods(*owner)
     forward = methods["forward"]
-    tests = [node.test for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.If)]
-    asked = {forward.ctx.code(test) for test in tests if _comes_out_both_ways(test, given, forward)}
     ways = _ways(forward.node.body.body, [_Way()], forward, _runs(layers, methods)) if asked else []
     otherwise = [{(test, not holds) for test, holds in way.tests if test not in asked} for way in ways]
     return any(
@@ -122,7 +163,7 @@ def _given(ctx: Context, call: cst.Call, names: Sequence[str]) -> Iterator[dict[
 
 def _comes_out_both_ways(test: cst.BaseExpression, given: Sequence[dict[str, _Value]], forward: Method) -> bool:
     """Whether a test of a switch, of a parameter by itself, or of what one is compared with, is not always the same."""
-    if asks_a_switch(test, forward.node, forward.ctx):
+    if asks_a_switch(test, forward.node, forward.ctx) or _asks_for_a_key(test, forward):
         return True
     if isinstance(test, cst.BooleanOperation):
         return any(_comes_out_both_ways(side, given, forward) for side in (test.left, test.right))
@@ -132,10 +173,20 @@ def _comes_out_both_ways(test: cst.BaseExpression, given: Sequence[dict[str, _Va
     asked = compared[0] if compared is not None else test
     values = [each.get(asked.value, _NOT_GIVEN) for each in given] if isinstance(asked, cst.Name) else []
     if compared is None or is_name(compared[2], "None"):
-        is_chosen = any(isinstance(value.node, _ASKING) for value in values)
+        is_chosen = any(
+            value is _OPEN or isinstance(value.node, _ASKING) or called_on(value.node, "get", "pop") for value in values
+        )
         return is_chosen or len({value.text in _NOTHING for value in values}) > 1
     is_open = any(not isinstance(value.node, _LITERALS) for value in values if value is not _NOT_GIVEN)
     return is_open or len({value.text for value in values}) > 1
+
+
+def _asks_for_a_key(test: cst.BaseExpression, forward: Method) -> bool:
+    """`if "image" in batch:`, of what `forward` is given."""
+    compared = comparison(test)
+    is_key = compared is not None and isinstance(compared[1], (cst.In, cst.NotIn))
+    of = compared[2] if compared is not None else None
+    return is_key and isinstance(of, cst.Name) and of.value in parameter_names(forward.node)
 
 
 def _runs(layers: Sequence[str], methods: dict[str, Method]) -> dict[str, frozenset[str]]:
@@ -161,8 +212,7 @@ def _ways(
             ways = _ways(statement.body.body, ways, forward, runs)
         else:
             last = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else statement
-            places = filter(None, map(place, forward.ctx.inside(statement)))
-            read = frozenset[str]().union(*(runs.get(each, ()) for each in places))
+            read = _run_in(statement, forward, runs)
             ended = [replace(way, layers=way.layers | read, is_over=isinstance(last, cst.Return)) for way in ways]
             ways = ended if not isinstance(last, cst.Raise) else []
         ways += over

@@ -21,7 +21,7 @@ from codemods.tables.versions import exists
 
 from .chosen_layers import asks_for_values, is_chosen_by_input, layers_and_methods, picks_some
 from .draft import Draft, Note
-from .other_ways import leaving_layers
+from .other_ways import leaves_by_values, leaving_layers
 from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
@@ -69,8 +69,13 @@ def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
 
 
 def _leaving(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
-    """The classes of which one way through `forward` leaves out a layer: the model's own, and what that calls."""
-    return (found for owner in model_classes(ctx, call) for found in leaving_layers(ctx, call, owner))
+    """The classes of which one way through `forward` leaves out a layer: the model's own, and what that calls.
+
+    Where a throw of the dice decides, or what a tensor holds, any class inside of the model.
+    """
+    for owner in model_classes(ctx, call):
+        yield from leaving_layers(ctx, call, owner)
+    yield from (owner for where, owner in makeup(ctx, call).classes if leaves_by_values(where, owner))
 
 
 def _inner(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
@@ -86,7 +91,7 @@ def _uses_some(ctx: Context, owner: cst.ClassDef) -> bool:
 def _differ_by_rank(ctx: Context, call: cst.Call) -> bool:
     """Whether ranks use different ones, as soon as their batches differ: what torch before 2.13 must not train."""
     classes = [each for each in sharded_classes(ctx, call) if is_chosen_by_input(*each)]
-    classes += [each for each in makeup(ctx, call).classes if picks_some(*each)]
+    classes += [each for each in makeup(ctx, call).classes if picks_some(*each) or leaves_by_values(*each)]
     return any(asks_for_values(*each) for each in classes)
 
 
