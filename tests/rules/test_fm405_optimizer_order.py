@@ -100,6 +100,45 @@ RIGHT = [
     ),
     pytest.param(
         """
+        def main(net, args):
+            if args.first:
+                net = FSDP(net)
+                optimizer = torch.optim.AdamW(net.parameters())
+                train(net, optimizer)
+            if not args.first:
+                net = FSDP(net)
+            return net, torch.optim.SGD(net.parameters(), lr=0.1)
+        """,
+        id="in a run that never comes to the wrap, not first",
+    ),
+    pytest.param(
+        """
+        def main(net, args):
+            if args.first:
+                net = FSDP(net)
+                optimizer = torch.optim.AdamW(net.parameters())
+                train(net, optimizer)
+            if args.first == False:
+                net = FSDP(net)
+            return net, torch.optim.SGD(net.parameters(), lr=0.1)
+        """,
+        id="in a run that never comes to the wrap, first == False",
+    ),
+    pytest.param(
+        """
+        def main(net, args):
+            if args.first:
+                net = FSDP(net)
+                optimizer = torch.optim.AdamW(net.parameters())
+                train(net, optimizer)
+            if args.first is False:
+                net = FSDP(net)
+            return net, torch.optim.SGD(net.parameters(), lr=0.1)
+        """,
+        id="in a run that never comes to the wrap, first is False",
+    ),
+    pytest.param(
+        """
         def main(net):
             average = {name: p.detach().clone() for name, p in net.named_parameters()}
             net = FSDP(net)

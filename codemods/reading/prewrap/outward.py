@@ -146,6 +146,7 @@ def _early(step: Step, inner: tuple[Step, ...], depth: int) -> Iterator[Early]:
     holders = references_above(ctx, site, model)
     if inner:
         holders = (*holders, *references_in(ctx, site, model))
+    holders = tuple(each for each in holders if not ctx.excludes(each.call, site))
     if holders:
         yield Early(ctx, site, model, holders, inner)
     names = [model, *(name for name, is_whole in other_names(ctx, site, model) if is_whole)] if depth else []
