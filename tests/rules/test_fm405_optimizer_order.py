@@ -1081,6 +1081,51 @@ def test_optimizer_of_one_file_is_rebound_in_the_file_that_wraps() -> None:
     assert "    rebind_optimizer(optimizer, unsharded, net.model)\n" in result.after["wrapping.py"]
 
 
+OWN_OPTIMIZER = """
+class ScheduledOptim{bases}:
+    def __init__(self, {given}):
+        self.optimizer = {made}
+        self.steps = 0
+
+    def step(self):
+        self.steps += 1
+        self.optimizer.step()
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+"""
+
+STEPPED = [
+    pytest.param("", "params", "torch.optim.AdamW(params)", "net.parameters()", ".optimizer", id="made inside"),
+    pytest.param("", "inner", "inner", "torch.optim.AdamW(net.parameters())", ".optimizer", id="given"),
+    pytest.param(
+        "(torch.optim.Optimizer)",
+        "params",
+        "torch.optim.AdamW(params)",
+        "net.parameters()",
+        "",
+        id="an optimizer itself",
+    ),
+]
+
+
+@pytest.mark.parametrize(("bases", "given", "made", "argument", "inner"), STEPPED)
+def test_the_optimizer_inside_of_an_object_is_rebound(
+    bases: str, given: str, made: str, argument: str, inner: str
+) -> None:
+    """An object of the program's own that steps one has no parameter groups: the program raised."""
+    text = f"""
+        def main(net, plan):
+            optimizer = ScheduledOptim({argument})
+            plan.look(optimizer)
+            net = FSDP(net, use_orig_params=True)
+            train(net, optimizer)
+    """
+    owner = OWN_OPTIMIZER.format(bases=bases, given=given, made=made)
+    result = rewrite(HEAD + owner + "\n\n" + code(text)).text
+    assert f"    rebind_optimizer(optimizer{inner}, unsharded, net)\n" in result
+
+
 def test_comment_on_the_wrap_stays_with_it() -> None:
     text = """
         def main(model):
