@@ -1126,6 +1126,26 @@ def test_the_optimizer_inside_of_an_object_is_rebound(
     assert f"    rebind_optimizer(optimizer{inner}, unsharded, net)\n" in result
 
 
+def test_the_class_of_such_an_object_can_stand_in_another_file() -> None:
+    train = """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        from parts import ScheduledOptim
+
+
+        def main(net, plan):
+            optimizer = ScheduledOptim(net.parameters())
+            plan.look(optimizer)
+            net = FSDP(net, use_orig_params=True)
+            train(net, optimizer)
+    """
+    parts = "import torch\n\n" + OWN_OPTIMIZER.format(bases="", given="params", made="torch.optim.AdamW(params)")
+    parts += "\n    def load(self, state):\n        self.optimizer.load_state_dict(state)\n"
+    result = rewrite_files({"train.py": code(train), "parts.py": parts})
+    assert "    rebind_optimizer(optimizer.optimizer, unsharded, net)\n" in result.after["train.py"]
+
+
 def test_comment_on_the_wrap_stays_with_it() -> None:
     text = """
         def main(model):
