@@ -49,7 +49,7 @@ def _kept(ctx: Context, owner: cst.ClassDef) -> Iterator[str]:
 
 def _stores(ctx: Context, owner: cst.ClassDef) -> Iterator[tuple[str, cst.BaseExpression]]:
     """What the methods put into `self`."""
-    for node in ctx.inside(owner):
-        for each in node.targets if isinstance(node, cst.Assign) else ():
+    for node in (each for each in ctx.inside(owner) if isinstance(each, cst.Assign)):
+        for each in node.targets:
             if isinstance(each.target, cst.Attribute) and is_self(each.target.value, ctx):
                 yield each.target.attr.value, node.value
