@@ -1081,6 +1081,21 @@ def test_optimizer_of_one_file_is_rebound_in_the_file_that_wraps() -> None:
     assert "    rebind_optimizer(optimizer, unsharded, net.model)\n" in result.after["wrapping.py"]
 
 
+@pytest.mark.parametrize("kept", ["optimizer", "trainer.optimizer"])
+def test_an_optimizer_of_an_earlier_turn_is_moved_or_rebound(kept: str) -> None:
+    """One turn never comes to both places, and the run does."""
+    text = f"""
+        def main(net, trainer):
+            for stage in range(2):
+                if stage == 0:
+                    {kept} = torch.optim.AdamW(net.parameters())
+                if stage == 1:
+                    net = FSDP(net, use_orig_params=True)
+            return net, {kept}
+    """
+    assert "FM405" in {finding.rule for finding in rewrite(HEAD + "\n" + code(text)).findings}
+
+
 OWN_OPTIMIZER = """
 class ScheduledOptim{bases}:
     def __init__(self, {given}):
