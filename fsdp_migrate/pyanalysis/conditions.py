@@ -95,7 +95,7 @@ class Chosen:
 
 
 def _compared_with(node: cst.BaseExpression) -> object:
-    """The constant in `kind == "fsdp"`, `count > 1` and `args.sharded == False`."""
+    """The constant in `kind == "many"`, `count > 1` and `args.zero == False`."""
     if isinstance(node, cst.Name) and node.value in ("True", "False"):
         return node.value == "True"
     return constant(node)
