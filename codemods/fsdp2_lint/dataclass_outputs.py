@@ -80,20 +80,24 @@ from codemods.tables.versions import LOOKS_INTO_DATACLASSES
 CODE = "FM512"
 
 _UNSEEN = "fully_shard before torch 2.12 sees no tensors in what forward returns"
-_REGISTER = "write torch.{}({}) below the class; --torch-version 2.12 says that it is not needed"
+_REGISTER = "write {} below the {}; --torch-version 2.12 says that it is not needed"
+_NAMED = 3
+"""How many classes a hint names: a library's loop over models may shard any of hundreds."""
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each class, at the first call that shards a module which returns it."""
+    """One finding for each call that shards a module which returns some; each class at the first of them."""
     if ctx.options.torch_version >= LOOKS_INTO_DATACLASSES:
         return
-    told = set()
+    told: set[cst.ClassDef] = set()
     for call in (node for node in ctx.nodes(cst.Call) if is_fully_shard(ctx, node.func)):
-        for where, owner in unregistered_outputs(model_classes(ctx, call)):
-            if owner not in told:
-                told.add(owner)
-                hint = _REGISTER.format(function_that_registers(where, owner), owner.name.value)
-                yield finding(CODE, Level.REVIEW, ctx, call, _UNSEEN, hint)
+        new = [each for each in unregistered_outputs(model_classes(ctx, call)) if each[1] not in told]
+        told |= {owner for _, owner in new}
+        if new:
+            written = [f"torch.{function_that_registers(*each)}({each[1].name.value})" for each in new[:_NAMED]]
+            more = [f"the same of {len(new) - _NAMED} others"] if len(new) > _NAMED else []
+            hint = _REGISTER.format(" and ".join([*written, *more]), "classes" if new[1:] else "class")
+            yield finding(CODE, Level.REVIEW, ctx, call, _UNSEEN, hint)
 
 
 CHECK = Check(CODE, "unregistered-output", __doc__, words=WORDS, find=find)

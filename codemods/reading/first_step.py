@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_layout import inits
+from codemods.reading.once import once
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.shapes import comparison
 
@@ -17,11 +18,11 @@ _DEPTH = 4
 
 def may_be_before_first_step(read: cst.Call, optimizer: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the program is seen to make the optimizer, and to come here without a call that could step it."""
-    made = {id(origin.node) for origin in ctx.origins(optimizer) if isinstance(origin.node, cst.Call)}
+    made = frozenset(id(origin.node) for origin in ctx.origins(optimizer) if isinstance(origin.node, cst.Call))
     return not _steps_before(read, made, ctx, _DEPTH)
 
 
-def _steps_before(node: cst.CSTNode, made: Collection[int], ctx: Context, depth: int) -> bool:
+def _steps_before(node: cst.CSTNode, made: frozenset[int], ctx: Context, depth: int) -> bool:
     """Callers that are not seen are supposed to train first."""
     if any(_steps(call, made, ctx, depth) for call in _run_before(node, ctx)):
         return True
@@ -68,7 +69,8 @@ def _is_remainder(node: cst.BaseExpression) -> bool:
     return counts and isinstance(cst.ensure_type(node, cst.BinaryOperation).left, (cst.Name, cst.Attribute))
 
 
-def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> bool:
+@once
+def _steps(call: cst.Call, made: frozenset[int], ctx: Context, depth: int) -> bool:
     """`optimizer.step()`, a function that has one, and whatever is handed the optimizer and cannot be followed."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "step":
         return not _is_of_another(call.func.value, made, ctx)
@@ -84,7 +86,7 @@ def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> b
     )
 
 
-def _is_of_another(optimizer: cst.BaseExpression, made: Collection[int], ctx: Context) -> bool:
+def _is_of_another(optimizer: cst.BaseExpression, made: frozenset[int], ctx: Context) -> bool:
     """Whether it is seen to be an optimizer, and none of these."""
     origins = [(origin.file, origin.node) for origin in ctx.origins(optimizer)]
     return bool(origins) and all(
@@ -92,5 +94,5 @@ def _is_of_another(optimizer: cst.BaseExpression, made: Collection[int], ctx: Co
     )
 
 
-def _is_one_of(value: cst.BaseExpression, made: Collection[int], ctx: Context) -> bool:
+def _is_one_of(value: cst.BaseExpression, made: frozenset[int], ctx: Context) -> bool:
     return any(id(origin.node) in made for origin in ctx.origins(value))

@@ -27,11 +27,11 @@ def taken_after_forward(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpressio
     `model.head.parameters()` and `for m in model.modules(): m.parameters()` for an optimizer, or to set
     `requires_grad`; `model.requires_grad_(False)`, `model.head.requires_grad_(True)`.
     """
-    trained = is_for_optimizer(call, ctx)
-    if not trained and not ctx.mentions(*GRAD_MODES, "detach"):
-        return None
     model = _taken(call, ctx)
     if model is None or is_inside(call, SUMMON, ctx.code(model), ctx):
+        return None
+    trained = is_for_optimizer(call, ctx)
+    if not trained and not ctx.mentions(*GRAD_MODES, "detach"):
         return None
     if not holds_copies(call, model, ctx) and not (trained and runs_before(call, model, ctx)):
         return None

@@ -10,6 +10,7 @@ import libcst as cst
 
 from codemods.api import Context, Origin
 from codemods.reading.enclosing import call_given
+from codemods.reading.once import once
 from codemods.reading.words import last_name, words
 from codemods.tables.optimizers import BOUND, BY_DIMENSION, MODULES, NAMES, NOT_ONE, OTHERS
 
@@ -17,6 +18,7 @@ _DEPTH = 4
 _SGD = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
 
 
+@once
 def is_optimizer(ctx: Context, call: cst.Call) -> bool:
     """`torch.optim.AdamW(...)`, `getattr(torch.optim, name)(...)`, `build_optimizer(...)`; a scheduler is none."""
     return _makes(ctx, call, _DEPTH)
@@ -102,6 +104,7 @@ def _is_one(callee: Origin, depth: int) -> bool | None:
     return None
 
 
+@once
 def _returns_one(ctx: Context, function: cst.FunctionDef, depth: int) -> bool | None:
     """By what a function returns, by itself or before other things; its name where that is not seen."""
     if not depth:
@@ -124,6 +127,7 @@ def _parts(value: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [value]
 
 
+@once
 def _is_optimizer_class(ctx: Context, owner: cst.ClassDef, depth: int) -> bool | None:
     """Whether a class of the program inherits from an optimizer, or has the two methods by which one is known."""
     methods = {node.name.value for node in owner.body.body if isinstance(node, cst.FunctionDef)}

@@ -8,7 +8,8 @@ from codemods.api import Context
 from codemods.reading.shapes import front, is_attribute, is_call_to, parameter_names
 
 from .enclosing import contains, enclosing, is_self
-from .manual import is_constructor
+from .manual import is_constructor, is_factory
+from .passed_on import calls_of_partial, mapped_over
 from .places import bound
 from .wrapped import wrapped_module, wrapped_place
 
@@ -20,6 +21,9 @@ _REPEATED = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.Ge
 
 def wraps_parts(ctx: Context, call: cst.Call) -> bool:
     """Whether it wraps what a model holds: in a loop, as a function that is handed on, beside others `model.head`."""
+    if is_factory(ctx, call):
+        is_mapped = mapped_over(ctx, call) is not None
+        return is_mapped or any(_is_part(*each) for each in calls_of_partial(ctx, call))
     callers = ctx.callers(call)
     given = [
         (ctx, wrapped_module(call)),
@@ -33,6 +37,15 @@ def wraps_parts(ctx: Context, call: cst.Call) -> bool:
     is_one_of_several = len(callers) > 1 or ctx.wrapping.is_several(ctx.path)
     is_part = is_one_of_several and any(_is_held(where, module) for where, module in given)
     return is_part or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+
+
+def is_for_parts_and_all(ctx: Context, factory: cst.Call) -> bool:
+    """Whether a partial of the class is called for parts of a model, and again."""
+    return len(calls_of_partial(ctx, factory)) > 1 and wraps_parts(ctx, factory)
+
+
+def _is_part(ctx: Context, call: cst.Call) -> bool:
+    return _is_held(ctx, wrapped_module(call)) or enclosing(ctx, call, *_REPEATED) is not None
 
 
 def _may_be_module(ctx: Context, call: cst.Call, argument: cst.Arg) -> bool:

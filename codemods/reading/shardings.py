@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, left
 from codemods.reading.layout import lines_below
+from codemods.reading.once import once
 from codemods.reading.places import base, bound, place
 from codemods.reading.wrapped import is_on_another_way, looped_over, wrapped_module, wrapped_place
 
@@ -22,18 +23,17 @@ def is_fully_shard(ctx: Context, callee: cst.BaseExpression) -> bool:
     return dotted.startswith("torch.") and dotted.endswith(".fully_shard")
 
 
-def fully_shard_calls(ctx: Context) -> Iterator[tuple[cst.Call, str]]:
+@once
+def fully_shard_calls(ctx: Context) -> Sequence[tuple[cst.Call, str]]:
     """`fully_shard(model.encoder)` with `model.encoder`; for the variable of a loop, with what is looped over."""
-    for call in ctx.nodes(cst.Call):
-        if is_fully_shard(ctx, call.func):
-            model = wrapped_place(ctx, call)
-            if model is not None:
-                yield call, model
+    found = [(call, wrapped_place(ctx, call)) for call in ctx.nodes(cst.Call) if is_fully_shard(ctx, call.func)]
+    return [(call, model) for call, model in found if model is not None]
 
 
+@once
 def shards_itself(ctx: Context) -> bool:
     """Whether any file of the program has FSDP2's own calls."""
-    return any(True for file in ctx.files("fully_shard") for _ in fully_shard_calls(file))
+    return any(fully_shard_calls(file) for file in ctx.files("fully_shard"))
 
 
 def known_as(ctx: Context, call: cst.Call, where: str) -> str:

@@ -15,6 +15,7 @@ from codemods.reading.after_forward import reads_after_forward
 from codemods.reading.enclosing import call_given, contains, enclosing, ifs_around, is_label
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.shapes import called_on, class_test, is_attribute
+from codemods.reading.updated_alike import updated_alike
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
 from codemods.tables.tensors import (
@@ -61,6 +62,8 @@ class Body:
     """Calls that copy a value into a parameter: the call, the parameter, the value."""
     changes: list[cst.Call] = field(default_factory=list)
     """Calls that change each element by itself: they stay, and change this rank's shard."""
+    alike: list[cst.BaseExpression] = field(default_factory=list)
+    """Models whose parameters change by those of another, element by element: this rank's shards by its shards."""
     loads: list[cst.Call] = field(default_factory=list)
     """Calls that load a whole state dict into the model."""
     has_grads: bool = False
@@ -111,7 +114,8 @@ def body_of(block: cst.With, ctx: Context) -> Body | None:
     if not mine or not calls_seen or not all(_is_followed(node, block, found, ctx) for node in mine):
         return None
     is_written = bool(found.writes or found.changes or found.loads)
-    return found if not is_written or all(_takes_writes(call, ctx) for call in calls) else None
+    written = [call for call, model in zip(calls, models, strict=True) if is_written or model in found.alike]
+    return found if all(_takes_writes(call, ctx) for call in written) else None
 
 
 def _sets_grad_mode(item: cst.WithItem, ctx: Context) -> bool:
@@ -322,6 +326,10 @@ def _is_followed(model: cst.CSTNode, block: cst.With, found: Body, ctx: Context)
         return False
     if holder.attr.value == "state_dict":
         return ModelKind.FSDP in ctx.kinds(holder.value) and not found.is_offloaded
+    changed = updated_alike(call, found.models, ctx) if holder.attr.value == "parameters" else None
+    if changed is not None and not found.is_offloaded:
+        found.alike.append(changed)
+        return True
     loop = ctx.parent(call)
     return holder.attr.value in _LOOPS and _is_seen_loop(loop, call, holder.attr.value, block, found, ctx)
 

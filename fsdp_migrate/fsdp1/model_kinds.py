@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
-from codemods.reading.manual import context_of
+from codemods.reading.manual import context_of, is_factory
 from codemods.tables.names import WRAPPER, fsdp1_name
 
 
@@ -58,15 +58,16 @@ def _held_by_call(file: Context, call: cst.Call) -> ModelKind:
     if any(_is_wrapper(origin) for origin in origins):
         return ModelKind.FSDP if len(origins) == 1 else ModelKind.UNKNOWN
     for origin in origins:
-        if (
-            isinstance(origin.node, cst.Call)
-            and origin.node.args
-            and origin.file.fsdp1(origin.node.args[0].value) == WRAPPER
-        ):
+        if isinstance(origin.node, cst.Call) and _is_of_wrapper(origin.file, origin.node):
             return ModelKind.FSDP
         if isinstance(origin.node, cst.ClassDef):
             return ModelKind.OTHER
     return ModelKind.OTHER if _is_a_librarys(file, call.func, origins) else ModelKind.UNKNOWN
+
+
+def _is_of_wrapper(file: Context, call: cst.Call) -> bool:
+    """Whether a call is given the class, as `partial(FSDP, …)` is, or a partial of it."""
+    return bool(call.args) and (file.fsdp1(call.args[0].value) == WRAPPER or is_factory(file, call))
 
 
 def _is_a_librarys(file: Context, method: cst.BaseExpression, defined: Sequence[Origin]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..pyanalysis.closure import Closure
 from ..pyanalysis.program import Program
-from ..pyanalysis.quiet_ast import parsed
+from ..pyanalysis.quiet_ast import parsed, statements
 
 
 class OnPurpose:
@@ -54,7 +54,7 @@ class OnPurpose:
     def _taken_from(self, path: Path) -> Iterator[Path]:
         """The files that a file's import statements name, or take names of that are no modules."""
         tree = parsed(self._program.texts.get(path, ""))
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in statements(tree) if tree is not None else ():
             if isinstance(node, ast.Import):
                 parts = [alias.name.split(".") for alias in node.names]
                 modules = [".".join(each[:length]) for each in parts for length in range(1, len(each) + 1)]

@@ -11,7 +11,16 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.manual import class_given, context_of, is_constructor, is_factory
+from codemods.reading.enclosing import call_given
+from codemods.reading.manual import (
+    class_given,
+    context_of,
+    factory_inside,
+    first_factory,
+    is_constructor,
+    is_factory,
+    is_only_given_on,
+)
 from codemods.reading.passed_on import calls_of
 from codemods.skipped import generated, vendored
 from codemods.tables.names import WRAPPER
@@ -29,7 +38,7 @@ class WrapSite:
     file: Context
     call: cst.Call
     context: cst.Call | None
-    """The `enable_wrap` that a `wrap` stands in."""
+    """The `enable_wrap` that a `wrap` stands in, and the first of a chain of partials."""
     is_constructor: bool
     """`FSDP(...)`, `partial(FSDP, ...)`, `enable_wrap(wrapper_cls=FSDP)`; if not, a call of what holds the class."""
 
@@ -77,13 +86,18 @@ class WrapFacts:
         """Where the user's files wrap."""
         return tuple(site for site in self.all_sites.values() if site.file.path not in self.foreign)
 
+    @cached_property
+    def _wrapping(self) -> tuple[WrapSite, ...]:
+        """Those that a model comes to."""
+        return tuple(s for s in self.sites if not (is_factory(s.file, s.call) and is_only_given_on(s.file, s.call)))
+
     @property
     def is_any(self) -> bool:
         return bool(self.sites)
 
     def is_several(self, path: Path) -> bool:
         running = self._running(path)
-        sites = [site for site in self.sites if site.file.path in running]
+        sites = [site for site in self._wrapping if site.file.path in running]
         # the calls of `wrap` in an `enable_wrap` are not all seen
         return len(sites) + any(class_given(site.file, site.call) is not None for site in sites) > 1
 
@@ -125,7 +139,13 @@ def _wrap_sites(files: Sequence[Context]) -> Iterator[WrapSite]:
     constructors = {call: file for file in files for call in _constructor_calls(file)}
     values = {call: file for file, call in _calls_of_values(files) if file.path in paths}
     for call, file in {**constructors, **values}.items():
-        yield WrapSite(file, call, context_of(file, call), call in constructors)
+        yield WrapSite(file, call, _context(file, call), call in constructors)
+
+
+def _context(file: Context, call: cst.Call) -> cst.Call | None:
+    """What another call stands for a part of: both are rewritten in one way."""
+    first = first_factory(file, call)
+    return first if first is not call else context_of(file, call)
 
 
 def _constructor_calls(file: Context) -> Iterator[cst.Call]:
@@ -133,8 +153,24 @@ def _constructor_calls(file: Context) -> Iterator[cst.Call]:
     for call in file.nodes(cst.Call) if around else ():
         if call not in around:
             continue  # it neither calls FSDP1 nor takes a name of it
-        if is_constructor(file, call) or is_factory(file, call) or class_given(file, call) is not None:
+        if is_factory(file, call):
+            yield from _given_on(file, call)
+        elif is_constructor(file, call) or class_given(file, call) is not None:
             yield call
+
+
+def _given_on(file: Context, factory: cst.Call) -> Iterator[cst.Call]:
+    """A partial of the class, or the one that it stands in, and those that are made of it by its name."""
+    outer = call_given(factory, file)
+    if outer is not None and factory_inside(file, outer) is factory:
+        yield from _given_on(file, outer)
+        return
+    yield factory
+    assignment = file.parent(factory)
+    for use in file.uses(assignment) if isinstance(assignment, cst.Assign) else ():
+        outer = call_given(use, file)
+        if outer is not None and factory_inside(file, outer) is factory:
+            yield from _given_on(file, outer)
 
 
 def _calls_of_values(files: Iterable[Context]) -> Iterator[tuple[Context, cst.Call]]:

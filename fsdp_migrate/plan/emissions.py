@@ -87,7 +87,9 @@ def changed(proposed: Proposals, emissions: Emissions) -> frozenset[cst.CSTNode]
 
 
 def _together(sites: Iterable[WrapSite], emissions: Emissions) -> Emissions:
-    """An `enable_wrap` goes when every `wrap` inside of it becomes `fully_shard`; else all of them go one way."""
+    """An `enable_wrap` goes when every `wrap` inside of it becomes `fully_shard`, and a partial of a partial becomes a
+    function of its own; else all of them go one way.
+    """
     found = dict(emissions)
     inside: dict[cst.Call, list[cst.Call]] = {}
     for site in sites:

@@ -19,6 +19,20 @@ def parsed(text: str) -> ast.Module | None:
         return None
 
 
+def statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, with those inside of others; of expressions, which are most of a tree, none is looked at."""
+    stack: list[ast.AST] = [tree]
+    for outer in stack:
+        for block in _BLOCKS:
+            found = getattr(outer, block, None)
+            if isinstance(found, list):  # a lambda's body is an expression
+                stack += found
+    return iter(stack)
+
+
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
 def tokens(text: str) -> Iterator[tokenize.TokenInfo]:
     """Up to where it is no Python, as a piece of code need not be."""
     try:

@@ -311,6 +311,17 @@ def test_dataclass_that_pytree_does_not_know() -> None:
     assert "register_pytree_node(Output)" in hint
 
 
+def test_one_finding_for_all_outputs_of_one_call() -> None:
+    """A library's wrapper may shard any of hundreds of models."""
+    kinds = "".join(f"@dataclass\nclass Output{n}:\n    x: torch.Tensor\n\n\n" for n in range(5))
+    ways = "".join(f"        if x.ndim == {n}:\n            return Output{n}(x)\n" for n in range(5))
+    head = f"{HEAD}\nfrom dataclasses import dataclass\n\n\n"
+    text = f"{head}{kinds}class Net(torch.nn.Module):\n    def forward(self, x):\n{ways}\n\n"
+    looked = contract(text + "def main():\n    net = Net()\n    fully_shard(net)\n")
+    (hint,) = (finding.hint for finding in looked.findings if finding.rule == "FM512")
+    assert "(Output2) and the same of 2 others below the classes" in hint
+
+
 WRONG = [
     (
         """

@@ -623,6 +623,29 @@ loop(
         """,
     ),
 )
+ALIKE = {
+    "mul_ and add_": "e.mul_(0.9).add_(p, alpha=0.1)",
+    "lerp_ of data": "e.data.lerp_(p.data, 0.1)",
+    "a copy of a sum": "e.copy_(0.9 * e.detach() + p.data * (1 - 0.9))",
+}
+for update, statement in ALIKE.items():
+    loop(
+        f"summon_full_params of two models, {update}",
+        f"""
+        average = FSDP(Plain(), use_orig_params=True, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        for x in batches(3):
+            loss_of(model, x).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with FSDP.summon_full_params(average), FSDP.summon_full_params(model, writeback=False), torch.no_grad():
+                for e, p in zip(average.parameters(), model.parameters()):
+                    {statement}
+            seen.append(loss_of(average, x).item())
+            loss_of(model, x).backward()
+            seen.append(loss_of(average, x).item())
+        """,
+        "use_orig_params=True, sharding_strategy=ShardingStrategy.FULL_SHARD",
+    )
 loop(
     "summon_full_params in bf16 reads full precision",
     inside(SUMMONED, SUMMONS["to read"] + SUMMONS["to write"]),

@@ -470,6 +470,58 @@ program(
     seed_by_rank=True,
 )
 program(
+    "by hand, in a context that is put on a stack",
+    """
+    from contextlib import ExitStack
+
+    from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+    def build():
+        model = Plain()
+        mixed = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        with ExitStack() as stack:
+            stack.enter_context(enable_wrap(wrapper_cls=FSDP, mixed_precision=mixed, sync_module_states=True))
+            for index, block in enumerate(model.blocks):
+                model.blocks[index] = wrap(block)
+            model = wrap(model, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        return model
+    """,
+    seed_by_rank=True,
+)
+program(
+    "by hand, by partials of a partial",
+    """
+    from functools import partial
+
+
+    def build():
+        model = Plain()
+        zero2 = partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, sync_module_states=True)
+        zero3 = partial(zero2, sharding_strategy=ShardingStrategy.FULL_SHARD)
+        for index, block in enumerate(model.blocks):
+            model.blocks[index] = zero3(block)
+        return partial(zero2, forward_prefetch=True)(model)
+    """,
+    seed_by_rank=True,
+)
+program(
+    "by hand in bf16, by a partial of a partial",
+    """
+    from functools import partial
+
+
+    def build():
+        model = Plain()
+        zero2 = partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, sync_module_states=True)
+        half = partial(zero2, mixed_precision=MixedPrecision(torch.bfloat16, torch.float32))
+        for index, block in enumerate(model.blocks):
+            model.blocks[index] = half(block)
+        return half(model)
+    """,
+    seed_by_rank=True,
+)
+program(
     "by hand, a closure that is given more",
     """
     def make_wrapper(mixed):

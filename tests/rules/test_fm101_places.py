@@ -666,14 +666,14 @@ def test_no_statement_can_stand_before_the_call(before: str) -> None:
 
 
 FACTORIES = [
-    pytest.param("use_orig_params=True", "", id="nothing is left"),
+    pytest.param("use_orig_params=True", "fully_shard", id="nothing is left"),
     pytest.param(
         "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP",
-        ", reshard_after_forward=False",
+        "partial(fully_shard, reshard_after_forward=False)",
         id="some",
     ),
-    pytest.param('device_mesh=mesh["dp"]', ', mesh=mesh["dp"]', id="mesh"),
-    pytest.param("device_id=torch.cuda.current_device()", "", id="device"),
+    pytest.param('device_mesh=mesh["dp"]', 'partial(fully_shard, mesh=mesh["dp"])', id="mesh"),
+    pytest.param("device_id=torch.cuda.current_device()", "fully_shard", id="device"),
 ]
 
 
@@ -681,8 +681,7 @@ FACTORIES = [
 def test_partial_of_the_class(arguments: str, after: str) -> None:
     head = "from functools import partial\n\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
     result = rewrite(head + BEFORE + f"wrapper = partial(FSDP, {arguments})\nmodel = wrapper(net)\n")
-    after = f"def wrapper(sharded_model):\n    return fully_shard(sharded_model{after})\n\n\n"
-    assert f"{after}model = wrapper(net)\n" in result.text
+    assert f"\n\n\nwrapper = {after}\nmodel = wrapper(net)\n" in result.text
     assert "FSDP" not in result.text
 
 
@@ -741,8 +740,6 @@ def test_partial_that_is_given_more_where_it_is_called() -> None:
     text = rewrite(WITH_BLOCK + BEFORE + use + "other = wrapper(model.head)\n").text
     assert f"model = wrapper(net, {more})\n" in text
     assert "wrapper = partial(shard_model, use_orig_params=True)\n" in text
-    again = "wrapper = partial(FSDP, use_orig_params=True)\nshard = partial(wrapper, device_id=0)\nmodel = shard(net)\n"
-    assert "wrapper = partial(shard_model, use_orig_params=True)\n" in rewrite(WITH_BLOCK + BEFORE + again).text
     later = f"    wrapper = partial(FSDP)\n    Block = net.Block\n    return wrapper(net, {more})\n"
     assert "partial(shard_model" in rewrite(WITH_BLOCK + BEFORE + f"def use(net, Block):\n{later}").text
 
@@ -753,11 +750,112 @@ def test_partial_that_is_given_more_where_it_is_called() -> None:
         "def make(rank):\n    wrapper = partial(FSDP, device_id=rank)\n    rank = 1\n    return wrapper\n",
         "def make(ranks):\n    for rank in ranks:\n        use = partial(FSDP, device_id=rank)\n    return use\n",
         "def make(rank):\n    return [partial(FSDP, device_id=rank)]\n",
+        "def make(rank):\n    wrapper = partial(FSDP, device_id=rank)\n    return [partial(wrapper)]\n",
     ],
-    ids=["bound again", "loop", "expression"],
+    ids=["bound again", "loop", "expression", "chain"],
 )
 def test_partial_whose_arguments_a_function_would_read_too_late(use: str) -> None:
     assert "partial(shard_model, device_id=rank)" in rewrite("from functools import partial\n\n" + BEFORE + use).text
+
+
+def test_partial_stays_one_where_what_it_was_given_is_bound_again() -> None:
+    use = "def make(mesh):\n    wrapper = partial(FSDP, device_mesh=mesh['dp'])\n    mesh = None\n    return wrapper\n"
+    text = rewrite("from functools import partial\n\n" + BEFORE + use).text
+    assert "    wrapper = partial(fully_shard, mesh=mesh['dp'])\n    mesh = None\n" in text
+
+
+WRAPPER = "wrapper = partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
+CHAINS = [
+    pytest.param(
+        WRAPPER + "half = partial(wrapper, device_mesh=mesh['dp'])\nwrapper(net.head)\nmodel = half(net)\n",
+        "wrapper = partial(fully_shard, reshard_after_forward=False)\n"
+        "half = partial(fully_shard, mesh=mesh['dp'], reshard_after_forward=False)\n"
+        "wrapper(net.head)\nmodel = half(net)\n",
+        id="both are called",
+    ),
+    pytest.param(
+        WRAPPER + "half = partial(wrapper, sharding_strategy=ShardingStrategy.FULL_SHARD)\nmodel = half(net)\n",
+        "half = fully_shard\nmodel = half(net)\n",
+        id="the outer one holds",
+    ),
+    pytest.param(
+        WRAPPER + "half = partial(wrapper, use_orig_params=True)\nquarter = partial(half, device_mesh=mesh['dp'])\n"
+        "quarter(net)\n",
+        "quarter = partial(fully_shard, mesh=mesh['dp'], reshard_after_forward=False)\nquarter(net)\n",
+        id="three",
+    ),
+    pytest.param(
+        "half = partial(partial(FSDP, use_orig_params=True), device_mesh=mesh['dp'])\nmodel = half(net)\n",
+        "half = partial(fully_shard, mesh=mesh['dp'])\nmodel = half(net)\n",
+        id="in one another",
+    ),
+    pytest.param(
+        WRAPPER + "shard = partial(wrapper, device_id=rank)\nmodel = shard(net)\n",
+        "def shard(sharded_model):\n    torch.cuda.set_device(rank)\n"
+        "    return fully_shard(sharded_model, reshard_after_forward=False)\n\n\nmodel = shard(net)\n",
+        id="a function",
+    ),
+    pytest.param(
+        WRAPPER + "model = partial(wrapper, use_orig_params=True)(net)\n",
+        "model = partial(fully_shard, reshard_after_forward=False)(net)\n",
+        id="called at once",
+    ),
+]
+CHAIN_HEAD = "from functools import partial\n\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
+
+
+@pytest.mark.parametrize(("use", "after"), CHAINS)
+def test_partial_of_a_partial_of_the_class(use: str, after: str) -> None:
+    result = rewrite(CHAIN_HEAD + BEFORE + use)
+    assert result.text.endswith("\n\n\n" + after)
+    assert "\n\n\n\n" not in result.text
+    assert not result.support
+
+
+THROUGH_CHAIN = {
+    "what is made once": (
+        "wrapper = partial(FSDP, device_mesh=make_mesh())\nhalf = partial(wrapper, use_orig_params=True)\n"
+    ),
+    "what is bound again": (
+        "wrapper = partial(FSDP, device_mesh=mesh['dp'])\nmesh = other\nhalf = partial(wrapper, use_orig_params=True)\n"
+    ),
+    "what is passed over": "wrapper = partial(FSDP, **kwargs)\nhalf = partial(wrapper, use_orig_params=True)\n",
+    "more by a dict": "wrapper = partial(FSDP, use_orig_params=True)\nhalf = partial(wrapper, **kwargs)\n",
+    "one of two": (
+        "wrapper = partial(FSDP, use_orig_params=True)\nif rank:\n    wrapper = partial(FSDP)\n"
+        "half = partial(wrapper, device_id=rank)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("use", THROUGH_CHAIN.values(), ids=THROUGH_CHAIN)
+def test_chain_of_partials_goes_one_way(use: str) -> None:
+    result = rewrite(CHAIN_HEAD + BEFORE + use + "model = half(net)\n")
+    assert result.text.endswith(use.replace("(FSDP", "(shard_model") + "model = half(net)\n")
+    assert result.support == {"shard_model"}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "wrapper = partial(FSDP, sync_module_states=True)\nnet.head = wrapper(net.head)\nmodel = wrapper(net)\n",
+        "wrapper = partial(FSDP)\nnet.head = wrapper(net.head)\nmodel = FSDP(net, sync_module_states=True)\n",
+        "blocks = list(map(FSDP, net.blocks))\nmodel = FSDP(net, sync_module_states=True)\n",
+    ],
+)
+def test_parts_that_a_partial_wraps_are_not_sent_again(use: str) -> None:
+    assert "if not isinstance(tensor, DTensor):" in rewrite(CHAIN_HEAD + BEFORE + use).text
+    alone = "wrapper = partial(FSDP, sync_module_states=True)\nmodel = wrapper(net)\n"
+    assert "DTensor" not in rewrite(CHAIN_HEAD + BEFORE + alone).text
+
+
+def test_optimizer_above_a_call_of_a_partial_of_a_partial_moves_below_it() -> None:
+    use = (
+        WRAPPER + "half = partial(wrapper, use_orig_params=True)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nnet = half(net)\n"
+    )
+    text = rewrite(CHAIN_HEAD + BEFORE + "net = make()\n" + use).text
+    assert text.endswith("net = half(net)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n")
 
 
 ZERO_2 = "partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"

@@ -212,9 +212,9 @@ SUPPORT = {
                     net = wrap(net)
                 return net
         """,
-    "two contexts": """\
+    "a context with a name": """\
         def build(net):
-            with timer(), enable_wrap(wrapper_cls=FSDP):
+            with enable_wrap(wrapper_cls=FSDP) as context:
                 return wrap(net)
         """,
     "a mesh for all of them": """\
@@ -235,11 +235,14 @@ SUPPORT = {
                 net.inner = wrap(net.inner, ignored_states=strategy)
                 return wrap(net)
         """,
-    "a context that is kept": """\
-        def build(net):
-            context = enable_wrap(wrapper_cls=FSDP)
-            with context:
-                return wrap(net)
+    "a context that is kept, in a loop": """\
+        def build(nets, meshes):
+            contexts = []
+            for mesh in meshes:
+                contexts.append(enable_wrap(wrapper_cls=FSDP, device_mesh=mesh))
+            for context, net in zip(contexts, nets):
+                with context:
+                    wrap(net)
         """,
 }
 
@@ -251,6 +254,158 @@ def test_what_only_run_time_knows_goes_through_the_support_module(text: str) -> 
     assert "wrapper_cls=shard_model" in result.text
     assert " wrap(" in result.text
     assert {finding.level for finding in result.findings} <= {Level.REWRITTEN, Level.REVIEW}
+
+
+KEPT = {
+    "a stack that is closed above a wrap": """\
+        def build(net):
+            with ExitStack() as stack:
+                stack.enter_context(enable_wrap(wrapper_cls=FSDP))
+                net.inner = wrap(net.inner)
+                stack.close()
+                return wrap(net)
+        """,
+    "a stack that goes on to others": """\
+        def build(net):
+            with ExitStack() as stack:
+                stack.enter_context(enable_wrap(wrapper_cls=FSDP))
+                prepare(net, stack)
+                return wrap(net)
+        """,
+    "a stack that is not entered on each way": """\
+        def build(net, args):
+            with ExitStack() as stack:
+                if args.shard:
+                    stack.enter_context(enable_wrap(wrapper_cls=FSDP))
+                return wrap(net)
+        """,
+    "a wrap above the context": """\
+        def build(net):
+            with ExitStack() as stack:
+                net.inner = wrap(net.inner)
+                stack.enter_context(enable_wrap(wrapper_cls=FSDP))
+                return wrap(net)
+        """,
+    "a wrap below the stack": """\
+        def build(net):
+            with ExitStack() as stack:
+                stack.enter_context(enable_wrap(wrapper_cls=FSDP))
+                net.inner = wrap(net.inner)
+            return wrap(net)
+        """,
+    "a stack of another kind": """\
+        def build(net):
+            with Stack() as stack:
+                stack.enter_context(enable_wrap(wrapper_cls=FSDP))
+                return wrap(net)
+        """,
+    "a context that is kept": """\
+        def build(net):
+            context = enable_wrap(wrapper_cls=FSDP)
+            with context:
+                return wrap(net)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
+def test_a_context_that_may_not_be_the_only_one_is_given_a_function(text: str) -> None:
+    result = rewrite("from contextlib import ExitStack\n" + HEAD + code(text))
+    assert result.support == {"enable_wrap", "wrap"}
+    assert "enable_wrap(wrapper_cls=shard)" in result.text
+    assert " wrap(" in result.text
+
+
+@pytest.mark.parametrize(
+    "entered", ["timer(), {}", "{}, timer()", "(\n            timer(),\n            {},\n        )"]
+)
+def test_what_else_the_block_enters_stays(entered: str) -> None:
+    text = """\
+        def build(net):
+            with {}:
+                net.inner = wrap(net.inner)
+                return wrap(net)
+        """
+    context = "enable_wrap(wrapper_cls=FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)"
+    written = rewrite(HEAD + code(text.format(entered.format(context)))).text.replace("\n", "").replace(" ", "")
+    assert written.rpartition("defbuild(net):")[2].replace("(timer(),)", "timer()") == (
+        "withtimer():fully_shard(net.inner,reshard_after_forward=False)"
+        "returnfully_shard(net,reshard_after_forward=False)"
+    )
+
+
+def test_a_context_on_a_stack_goes_and_the_stack_with_it() -> None:
+    check_transformed(
+        "from contextlib import ExitStack\n\n"
+        + HEAD
+        + code(
+            """
+            def build(net):
+                with ExitStack() as stack:
+                    # all on the way
+                    stack.enter_context(enable_wrap(wrapper_cls=FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP))
+                    for name, child in net.heads.named_children():
+                        net.heads.add_module(name, wrap(child))
+                    # the whole
+                    net = wrap(net, sharding_strategy=ShardingStrategy.FULL_SHARD)
+                return net
+            """
+        ),
+        """
+        from torch import nn
+        from torch.distributed.fsdp import fully_shard
+
+
+        def build(net):
+            # all on the way
+            for name, child in net.heads.named_children():
+                fully_shard(child, reshard_after_forward=False)
+            # the whole
+            fully_shard(net)
+            return net
+        """,
+    )
+
+
+def test_a_stack_for_more_stays() -> None:
+    text = """\
+        def build(net, timers):
+            with ExitStack() as stack:
+                for timer in timers:
+                    stack.enter_context(timer)
+                stack.enter_context(enable_wrap(wrapper_cls=FSDP))
+                stack.callback(timers.clear)
+                net = wrap(net)
+            return net
+        """
+    after = """\
+        def build(net, timers):
+            with ExitStack() as stack:
+                for timer in timers:
+                    stack.enter_context(timer)
+                stack.callback(timers.clear)
+                fully_shard(net)
+            return net
+        """
+    assert code(after) in rewrite("from contextlib import ExitStack\n" + HEAD + code(text)).text
+
+
+def test_a_stack_is_given_a_function_where_constructors_wrap() -> None:
+    text = """\
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = wrap(nn.Linear(8, 8))
+
+
+        def build():
+            with ExitStack() as stack:
+                stack.enter_context(enable_wrap(wrapper_cls=FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP))
+                return wrap(Net())
+        """
+    result = rewrite("from contextlib import ExitStack\n" + HEAD + code(text))
+    assert "        stack.enter_context(enable_wrap(wrapper_cls=shard))\n" in result.text
+    assert result.support == {"enable_wrap", "wrap"}
 
 
 IN_DICT = """\

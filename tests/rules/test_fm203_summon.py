@@ -265,6 +265,60 @@ def test_what_changes_each_element_by_itself_changes_the_shards(body: str) -> No
     assert "full_params" in rewrite(HEAD + block.replace("(model)", "(model, writeback=False)")).support
 
 
+ALIKE = [
+    "e.mul_(0.9).add_(p, alpha=1 - 0.9)",
+    "e.data.lerp_(p.data, args.rate)",
+    "e.copy_(args.decay * e.data + (1 - args.decay) * p.detach())",
+    "e.mul_(args.decay)\n            e.add_(p.data * (1 - args.decay))",
+]
+AVERAGED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def train(net, average, args, mesh):
+    model = FSDP(net)
+    ema = FSDP(average, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+    model.train()
+    with torch.no_grad(), FSDP.summon_full_params(ema), FSDP.summon_full_params(model, writeback=False):
+        for e, p in zip(ema.parameters(), model.parameters()):
+            {}
+"""
+
+
+@pytest.mark.parametrize("update", ALIKE)
+def test_two_models_that_are_sharded_alike_are_averaged_shard_by_shard(update: str) -> None:
+    result = rewrite(AVERAGED.format(update))
+    assert f"        for e, p in zip(ema.parameters(), model.parameters()):\n            {update}\n" in result.text
+    assert "summon" not in result.text
+    assert result.support == {"reshard_all"}  # what an evaluation would leave whole
+
+
+NOT_ALIKE = {
+    "another mesh": ("FSDP(net)", "FSDP(net, device_mesh=mesh)"),
+    "a strategy that is not seen": ("FSDP(net)", "FSDP(net, sharding_strategy=args.strategy)"),
+    "whole parameters": ("SHARD_GRAD_OP", "NO_SHARD"),
+    "something ignored": ("FSDP(net)", "FSDP(net, ignored_modules=[net.head])"),
+    "one that is not sharded": ("FSDP.summon_full_params(ema), ", ""),
+    "a number of the whole": ("e.lerp_(p, 0.1)", "e.mul_(p.norm())"),
+    "a matrix": ("e.lerp_(p, 0.1)", "e.copy_(p @ p)"),
+    "a tensor of the program's": ("e.lerp_(p, 0.1)", "e.mul_(torch.rand(2))"),
+    "what is written into the other": ("e.lerp_(p, 0.1)", "p.lerp_(e, 0.1)"),
+    "what is kept": ("e.lerp_(p, 0.1)", "args.kept = e"),
+    "what is read below": ("e.lerp_(p, 0.1)", "e.lerp_(p, 0.1)\n        args.last = e"),
+    "more than two": ("model.parameters())", "model.parameters(), args.rates)"),
+    "what FSDP1 lost": ("summon_full_params(ema)", "summon_full_params(ema, writeback=False)"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), NOT_ALIKE.values(), ids=NOT_ALIKE)
+def test_models_that_may_not_be_sharded_alike_are_whole(old: str, new: str) -> None:
+    text = AVERAGED.format("e.lerp_(p, 0.1)").replace(old, new)
+    assert new in text
+    result = rewrite(text)
+    assert result.support & {"full_params", "full_tensor", "summon_full_params"}
+
+
 def test_gradients_are_gathered_where_they_are_read() -> None:
     loop = "for p in model.parameters():\n{0}    if p.grad is not None:\n{0}        x.append({1}.norm().item())\n"
     text = f"    with FSDP.summon_full_params(model, with_grads=True):\n        {loop.format(' ' * 8, 'p.grad')}"

@@ -497,9 +497,7 @@ MOVED = [
         """,
         """
         def main(model):
-            def wrapper(net):
-                return fully_shard(net)
-
+            wrapper = fully_shard
             model = wrapper(model)
             optimizer = torch.optim.AdamW(model.parameters())
             return model, optimizer

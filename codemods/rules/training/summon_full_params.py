@@ -44,7 +44,8 @@ def sample(net, prompt):
 ## Fix safety
 
 Where all that the body does with the model is to read its parameters in a loop, its state dict, or to copy values into
-parameters, on every rank, each is gathered by itself, and written as this rank's shard. Where nothing in the body can
+parameters, on every rank, each is gathered by itself, and written as this rank's shard. Two models over all ranks whose
+parameters go in pairs, element by element (`e.lerp_(p, 0.1)`), change shard by shard. Where nothing in the body can
 run the model or load into it, `full_params` of the support module puts whole parameters in, and takes this rank's shard
 of what is written. Otherwise the support module's context reads and writes whole parameters and gradients and writes
 back as FSDP1 did, the model may be called in it, and `model.state_dict()` gives whole tensors there and
@@ -213,7 +214,7 @@ def _without(block: cst.With, body: Body, name: Reference, ctx: PlannedContext) 
     imports, gathers = [], ctx.named(Import(SUPPORT, "full_tensor"), name)
     writes = ctx.named(Import(SUPPORT, "write_shard"), name)
     # An evaluation leaves copies in the model, in the precision of its forward.
-    is_used = body.reads or body.writes or body.changes
+    is_used = body.reads or body.writes or body.changes or body.alike
     stale = [each for each in body.models if _may_be_copies(each, name, ctx)] if is_used else []
     is_sharded = not stale and all(_are_sharded(model, ctx) for model in body.models)
     lines, needed = reshards(ctx, stale, name)

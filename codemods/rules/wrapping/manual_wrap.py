@@ -1,6 +1,7 @@
 """**What it does.** Takes `with enable_wrap(wrapper_cls=FSDP, ...)` away where every `wrap(module)` inside of it
-becomes `fully_shard(module)`; else both become the functions of the same names in the support module, and `enable_wrap`
-is given a function that shards a module, where its arguments are known.
+becomes `fully_shard(module)`, be it entered by a `with` or put on an `ExitStack`; else both become the functions of the
+same names in the support module, and `enable_wrap` is given a function that shards a module, where its arguments are
+known.
 
 **Why.** FSDP2 shards a module where it stands, so a call of `fully_shard` is all that `wrap` has to be. Where `wrap` is
 called in the constructors of the model's classes, only run time knows whether a context is open: outside of it `wrap`
@@ -48,9 +49,10 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.block_layout import replace_head
+from codemods.reading.block_layout import leave_context, replace_head
 from codemods.reading.configuration import move
-from codemods.reading.manual import block_of, class_given
+from codemods.reading.layout import removal
+from codemods.reading.manual import block_of, class_given, opening_of
 
 CODE = "FM106"
 
@@ -72,15 +74,23 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return left(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")
     if ctx.plan.is_drafted(call):
         return None  # it is given a function instead (FM101)
-    block = block_of(ctx, call)
-    if ctx.plan.emission(call) is Emission.NATIVE and block is not None:
+    opened = opening_of(ctx, call)
+    if ctx.plan.emission(call) is Emission.NATIVE and opened is not None:
         message = "enable_wrap goes: each module is sharded where wrap stands"
-        return rewritten(CODE, ctx, call, replace_head(ctx, block), message)
+        return rewritten(CODE, ctx, call, _without(call, opened, ctx), message)
     moved = move(call.func, "enable_wrap", ctx)
     item = ctx.named(Import(SUPPORT, "shard_model"), call)
     message = "enable_wrap becomes enable_wrap of the support module, and wraps with shard_model"
     edits = [*moved.edits, Edit(*ctx.bare_span(given), item.local)]
     return rewritten(CODE, ctx, call, edits, message, [*moved.imports, item])
+
+
+def _without(context: cst.Call, opened: cst.With | cst.SimpleStatementLine, ctx: PlannedContext) -> list[Edit]:
+    """Edits that take it out of its `with`, or out of the stack that it is put on."""
+    if isinstance(opened, cst.With):
+        return leave_context(ctx, opened, next(item for item in opened.items if item.item is context))
+    block = block_of(ctx, context)
+    return [removal(ctx, opened), *(replace_head(ctx, block) if block is not None else [])]
 
 
 RULE = Rule(CODE, "manual-wrapping", __doc__, nodes=(cst.Call,), fix=fix)

@@ -73,9 +73,17 @@ from codemods.api import (
 )
 from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
-from codemods.reading.enclosing import call_given
+from codemods.reading.enclosing import call_given, contains
 from codemods.reading.layout import removal
-from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory, is_map
+from codemods.reading.manual import (
+    class_given,
+    context_of,
+    first_factory,
+    is_constructor,
+    is_factory,
+    is_map,
+    opening_of,
+)
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
@@ -89,13 +97,11 @@ from .draft import Draft
 from .emit import edits, is_in_place, is_put_back, is_repeatable, place_of, root_call
 from .fixed_parameters import of_fixed_parameters
 from .hidden_call import in_function
-from .plan import NotFSDP1, draft, draft_context, draft_factory
+from .plan import NotFSDP1, draft, draft_context, draft_factory, is_made_each_time
 from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
 
 CODE = "FM101"
-
-_SAME_EACH_TIME = frozenset({"functools.partial", "torch.cuda.current_device", "torch.device"})
 
 _UNITS = "which modules become units is seen at run time: shard_model logs how many, and check --run-gpus compares them"
 
@@ -182,9 +188,13 @@ def is_left(ctx: Context, call: cst.Call) -> bool:
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if not (is_constructor(ctx, call) or is_factory(ctx, call) or ctx.plan.is_drafted(call)):
         return None
+    if call not in ctx.plan.wraps:
+        return None  # a partial in the place of another's argument, which is written with it
     inner = same_unit_inside(ctx, call)
     if inner is None and context_of(ctx, call) is not None and ctx.plan.emission(call) is Emission.SUPPORT:
         return None  # it becomes `wrap` of the support module (FM106)
+    if ctx.plan.emission(call) is Emission.SUPPORT and not contains(ctx, call, first_factory(ctx, call)):
+        return None  # it is a partial of one of shard_model
     if ctx.plan.emission(call) is Emission.SKIP:
         return _left(call, ctx)
     if inner is not None and ctx.plan.emission(inner) is not Emission.SKIP:
@@ -310,18 +320,11 @@ def _reads(target: str, call: cst.Call, ctx: Context) -> bool:
 
 def _look_at_context(context: cst.Call, call: cst.Call, ctx: Context) -> None:
     """Raises NotStatic where the `enable_wrap` around a `wrap(module)` cannot be taken away."""
-    if block_of(ctx, context) is None:
-        raise NotStatic("enable_wrap is not the only context of its `with`")
+    if opening_of(ctx, context) is None:
+        raise NotStatic("enable_wrap is entered by no `with` and no stack that is seen")
     for argument in context.args:
-        if _is_made_each_time(argument.value, ctx) or not ctx.same_meaning(argument.value, call):
+        if is_made_each_time(argument.value, ctx) or not ctx.same_meaning(argument.value, call):
             raise NotStatic(f"`{ctx.code(argument.value)}` is made once for several calls of wrap")
-
-
-def _is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether another call of it could give something else: not a setting, and not a policy that holds no state."""
-    if not isinstance(value, cst.Call) or ctx.fsdp1(value.func) is not None:
-        return False
-    return ctx.dotted(value.func) not in _SAME_EACH_TIME
 
 
 def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
@@ -338,7 +341,9 @@ def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
 
 def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
     item = ctx.named(Import(SUPPORT, "shard_model"), call)
-    callee = call.func if is_constructor(ctx, call) else call.args[0].value
+    callee: cst.BaseExpression = call
+    while callee is call or isinstance(callee, cst.Call):
+        callee = callee.func if is_constructor(ctx, callee) else callee.args[0].value
     start, end = ctx.span(callee)
     names = {"ignored_parameters": "ignored_states", **FORMER}
     renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value in names]

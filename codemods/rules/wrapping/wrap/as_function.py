@@ -13,7 +13,7 @@ from codemods.reading.call_layout import argument_removal, line_above
 from codemods.reading.configuration import move
 from codemods.reading.enclosing import call_by, enclosing
 from codemods.reading.layout import removal, statement_start
-from codemods.reading.manual import argument_name, block_of, context_of, is_factory, is_map
+from codemods.reading.manual import argument_name, context_of, is_factory, is_map, opening_of
 from codemods.reading.passed_on import attribute_holding, calls_of, mapped_over
 from codemods.reading.shapes import alone
 from codemods.tables.arguments import POSITIONS
@@ -112,9 +112,9 @@ def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
 
 
 def _is_given_more(ctx: Context, call: cst.Call, factory: cst.Call) -> bool:
-    """`partial(wrapper, device_id=device)`, of which `wrapper = partial(FSDP, …)`."""
-    if ctx.dotted(call.func) != "functools.partial" or not call.args or call is factory:
-        return False
+    """`partial(kinds[name], device_id=device)`, of which one is `partial(FSDP, …)`."""
+    if ctx.dotted(call.func) != "functools.partial" or not call.args or call is factory or is_factory(ctx, call):
+        return False  # what is seen to be a partial of this one is written for itself
     return any(origin.node is factory for origin in ctx.origins(call.args[0].value))
 
 
@@ -129,7 +129,7 @@ def function_edit(made: Draft) -> Edit:
     lines = [f"def {name}({made.model}):", *(f"    {each}" for each in body_of_function(made, indent))]
     start, end = ctx.span(line.body[0])
     first, last = ctx.whole_lines(line)
-    above, below = ctx.text[:first], ctx.text[last:]
+    above, below = ctx.text[: _first_that_stays(made, first)], ctx.text[last:]
     wanted = 2 if isinstance(ctx.scope(made.call), cst.Module) else 1
     gap = 0
     if above and not above.endswith(":" + ctx.newline):
@@ -142,16 +142,23 @@ def function_edit(made: Draft) -> Edit:
     return Edit(start - len(indent) if margin else start, end, margin + joined_lines(lines, indent, ctx))
 
 
-def in_expression(made: Draft) -> None:
-    """A partial in an expression: `partial(fully_shard, …)`, or a function above the statement where that needs more.
+def is_partial(made: Draft) -> bool:
+    """Whether a partial stays one, of `fully_shard`."""
+    if not made.has_root or made.before or made.after or made.unit_steps or made.selector:
+        return False
+    text = partial_of(made)
+    if is_map(made.call) and not text.isidentifier():
+        return False
+    made.helper = text
+    return True
 
-    Raises NotStatic where the function would read other values than the partial was given.
+
+def in_expression(made: Draft) -> None:
+    """A function above the statement.
+
+    Raises NotStatic where it would read other values than the partial was given.
     """
     ctx, call = made.file, made.call
-    if made.has_root and not (made.before or made.after or made.unit_steps or made.selector):
-        made.helper = partial_of(made)
-        if not is_map(call) or made.helper.isidentifier():
-            return
     line = enclosing(ctx, call, cst.SimpleStatementLine)
     inside = [node for node in ctx.inside(line) if isinstance(node, cst.Call)] if line is not None else []
     if (
@@ -177,10 +184,22 @@ def _may_be_set(ctx: Context, call: cst.Call) -> bool:
     return len(stored) > len(set(stored))
 
 
+def statement_making(ctx: Context, context: cst.Call) -> cst.BaseStatement:
+    """The statement that makes a context, for the function that it is given to stand above.
+
+    Raises NotStatic where the function would read other values than the context was given.
+    """
+    kinds = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
+    statement = next((node for node in ctx.ancestors(context) if isinstance(node, kinds)), None)
+    is_same = opening_of(ctx, context) is not None or not reads_later(ctx, context)
+    if is_same and isinstance(statement, (cst.SimpleStatementLine, cst.With)):
+        return statement
+    raise NotStatic("enable_wrap is given what may have changed where wrap is called")
+
+
 def context_edits(made: Draft, ctx: PlannedContext) -> list[Edit]:
-    """The function above the `with`, and `enable_wrap` of the support module that is given it."""
-    context = block_of(ctx, made.call)
-    assert context is not None
+    """The function above what makes it, and `enable_wrap` of the support module that is given it."""
+    context = statement_making(ctx, made.call)
     name = made.fresh("shard", "shard_module", "apply_fsdp2")
     inside = [text for text in made.before if made.model in read_block(text, made).names]
     above = [line for text in made.before if text not in inside for line in text.split("\n")]
@@ -201,16 +220,20 @@ def definition_above(
     ctx = made.file
     start, line = statement_start(ctx, statement)
     gap = [""] * (2 if isinstance(ctx.parent(statement), cst.Module) else 1)
-    gone = {edit.end: edit.start for edit in (removal(ctx, each) for each in made.dead) if not edit.text}
-    first = line
-    while first in gone:
-        first = gone[first]
-    above = ctx.text[:first].rpartition("\n")[0].rpartition("\n")[2].strip()
+    above = ctx.text[: _first_that_stays(made, line)].rpartition("\n")[0].rpartition("\n")[2].strip()
     if not is_first or (above and not above.endswith(":")):
         yield from gap
     yield head
     yield from (f"    {each}" if each else "" for each in body(ctx.text[line:start]))
     yield from gap
+
+
+def _first_that_stays(made: Draft, line: int) -> int:
+    """Where a line stands, but for the statements above it that go."""
+    gone = {edit.end: edit.start for edit in (removal(made.file, each) for each in made.dead) if not edit.text}
+    while line in gone:
+        line = gone[line]
+    return line
 
 
 def _blank_lines(text: str, ctx: Context) -> int:

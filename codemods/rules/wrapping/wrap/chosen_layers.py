@@ -12,6 +12,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.class_layout import with_bases
 from codemods.reading.enclosing import enclosing
+from codemods.reading.once import once
 from codemods.reading.places import base, bound, place
 from codemods.reading.shapes import called_on, is_call_to
 from codemods.reading.words import is_name, last_name, words
@@ -84,6 +85,7 @@ def asks_a_switch(test: cst.CSTNode, method: cst.FunctionDef, ctx: Context) -> b
     )
 
 
+@once
 def _is_set_later(ctx: Context, method: cst.FunctionDef, flag: str) -> bool:
     """Whether a model's attribute is set outside of `__init__`; of a class of another name it is another one."""
     owner = enclosing(ctx, method, cst.ClassDef)
@@ -138,6 +140,7 @@ def _runs_or_skips(choice: cst.If | cst.IfExp, method: Method, layers: Sequence[
     )
 
 
+@once
 def layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], dict[str, Method]]:
     """What a class has of them, with what its bases have."""
     layers: list[str] = []

@@ -10,7 +10,8 @@ from codemods.api import Context, Edit, Import, NotStatic, Origin
 from codemods.reading.choices import Option, options, written
 from codemods.reading.cpu_backend import backend_edits
 from codemods.reading.enclosing import bound_once
-from codemods.reading.parts import are_units_apart, is_called_again, root_around, wraps_parts
+from codemods.reading.manual import is_factory
+from codemods.reading.parts import are_units_apart, is_called_again, is_for_parts_and_all, root_around, wraps_parts
 from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE
 
@@ -301,6 +302,8 @@ def _may_have_sharded_parts(draft: Draft) -> bool:
         return True
     if are_units_apart(ctx, draft.call):
         return False
+    if is_factory(ctx, draft.call) and is_for_parts_and_all(ctx, draft.call):
+        return True
     if is_called_again(ctx, draft.call) and root_around(ctx, draft.call) is None and wraps_parts(ctx, draft.call):
         return True
     calls = ctx.wrapping.calls(ctx.path)

@@ -10,10 +10,10 @@ import libcst as cst
 from codemods.api import Context, Edit, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of, star_of_one
-from codemods.reading.enclosing import names_around
+from codemods.reading.enclosing import contains, enclosing, names_around
 from codemods.reading.lacks_forward import lacks_forward
 from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name, block_of, class_given, context_of, is_map
+from codemods.reading.manual import argument_name, class_given, context_of, factory_inside, is_only_given_on
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
@@ -24,9 +24,11 @@ from .as_function import (
     given_later,
     in_expression,
     is_called_plainly,
+    is_partial,
     is_statement,
     reads_later,
     refuse_bound_below,
+    statement_making,
 )
 from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
@@ -82,6 +84,7 @@ ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
 """What can come out of a dict at run time."""
 
 
+_SAME_EACH_TIME = frozenset({"functools.partial", "torch.cuda.current_device", "torch.device"})
 _CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
 _SETTINGS = frozenset({"cpu_offload", "mixed_precision"})
 _REST = (
@@ -323,9 +326,12 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
 
     Raises NotStatic where it cannot say what the partial said.
     """
-    if any(argument.keyword is None for argument in call.args[1:]) and not is_map(call):
+    if any(argument.keyword is None for argument in passed_arguments(ctx, call)[1:]):
         raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
-    has_place = is_statement(ctx, call) and not reads_later(ctx, call)
+    inside = factory_inside(ctx, call)
+    if inside is not None and _may_be_another(ctx, inside, call):
+        raise NotStatic("the constructor is passed on as a value, and what it is given is made once for two partials")
+    has_place = is_statement(ctx, call) and not isinstance(ctx.scope(call), cst.ClassDef)
     if not has_place and not is_called_plainly(ctx, call):
         raise NotStatic("the constructor is passed on as a value, in an expression, a loop or a class")
     made = Draft(ctx, call, call.args[0].value, "", is_function=True)
@@ -333,13 +339,31 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     made.quoted.add(made.model)
     given = read_arguments(ctx, call)
     _take(given, made)
+    line = enclosing(ctx, inside, cst.SimpleStatementLine) if inside is not None else None
+    if inside is not None and line is not None and is_only_given_on(ctx, inside):
+        made.dead.append(line)
     if has_place:
         given.values.update(given_later(made))
     _translate({name: value for name, value in given.values.items() if name != "module"}, made)
     gather_arguments(made)
-    if not has_place:
+    if not is_partial(made) and (not has_place or reads_later(ctx, call)):
         in_expression(made)
     return made
+
+
+def _may_be_another(ctx: Context, inside: cst.Call, call: cst.Call) -> bool:
+    """Whether what a partial was given is not what it would be where another is made of it."""
+    if contains(ctx, call, inside):
+        return False
+    given = [argument.value for argument in passed_arguments(ctx, inside)[1:]]
+    return any(is_made_each_time(value, ctx) or not ctx.same_meaning(value, call) for value in given)
+
+
+def is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether another call of it could give something else: not a setting, and not a policy that holds no state."""
+    if not isinstance(value, cst.Call) or ctx.fsdp1(value.func) is not None:
+        return False
+    return ctx.dotted(value.func) not in _SAME_EACH_TIME
 
 
 def draft_context(ctx: Context, call: cst.Call) -> Draft:
@@ -348,8 +372,9 @@ def draft_context(ctx: Context, call: cst.Call) -> Draft:
     Raises NotStatic where that cannot say what the arguments said.
     """
     given = class_given(ctx, call)
-    if given is None or block_of(ctx, call) is None:
-        raise NotStatic("enable_wrap is not the only context of its `with`")
+    if given is None:
+        raise NotStatic("enable_wrap is given no class that is seen")
+    statement_making(ctx, call)
     for where in ctx.files("wrap"):
         for other in where.nodes(cst.Call):
             if where.fsdp1(other.func) == "wrap" and any(_is_setting(where, each) for each in other.args[1:]):

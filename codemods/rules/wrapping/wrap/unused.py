@@ -14,6 +14,7 @@ from codemods.api import Context
 from codemods.reading.class_layout import model_classes, sharded_classes
 from codemods.reading.enclosing import enclosing, is_without_gradients
 from codemods.reading.makeup import makeup, may_hold
+from codemods.reading.once import once
 from codemods.reading.shapes import only_target
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.versions import exists
@@ -37,6 +38,7 @@ With 2.8 `set_optimizer_state_dict` raises `KeyError`; the released packages fro
 STOPS = "an older one, which would mix up gradients or hang, stops there"
 
 
+@once
 def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     """Whether the program shows a sign of them: on its DDP way, or in the forward of the model.
 
@@ -53,6 +55,7 @@ def _is_said(ctx: Context, call: cst.Call) -> bool:
     return any(_is_ddp_of(where, ddp, ctx, call) for where, ddp in ctx.passing("find_unused_parameters"))
 
 
+@once
 def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
     """Whether it is the model's own class that chooses. A unit that it does not run had no zeros under FSDP1."""
     if _is_said(ctx, call):
@@ -75,6 +78,7 @@ def _inner(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
     yield from (owner for where, owner in makeup(ctx, call).classes if picks_some(where, owner))
 
 
+@once
 def _uses_some(ctx: Context, owner: cst.ClassDef) -> bool:
     return is_chosen_by_input(ctx, owner) or _cuts_off(ctx, owner)
 
