@@ -80,7 +80,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue  # the wrapper's own name, and the wrapper, have rules that rewrite it
         if any(_is_builtin(part, ctx) for part in parts) or _names_another_wrapper(node):
             continue  # no module is of that class, sharded or not
-        if _asks_for_a_part(node) and not any(ModelKind.FSDP in ctx.kinds(module) for module in asked):
+        if _asks_for_a_part(node, ctx) and not any(ModelKind.FSDP in ctx.kinds(module) for module in asked):
             continue
         named = any(_says("FSDP", part, ctx) for part in parts)
         if named or any(_is_in_model(ctx, module) for module in asked):
@@ -180,17 +180,23 @@ def _names_another_wrapper(test: cst.Comparison) -> bool:
     return named is not None and all(each.evaluated_value in _OTHER_WRAPPERS for each in named.classes)
 
 
-def _asks_for_a_part(test: cst.Comparison) -> bool:
-    """`"Block" in type(m).__name__`: the name of the new class is FSDP and the old one.
+def _asks_for_a_part(test: cst.Comparison, ctx: Context) -> bool:
+    """`"Block" in type(m).__name__`, and `name in …` of several names: the new class is called FSDP and the old name.
 
     Of the wrapper itself, FSDP1's was another one.
     """
     part, operator = test.left, test.comparisons[0].operator
     if len(test.comparisons) != 1 or not isinstance(operator, (cst.In, cst.NotIn)):
         return False
-    text = str(part.evaluated_value) if isinstance(part, cst.SimpleString) else ""
+    asked = [origin.node for origin in ctx.origins(part) if origin.node is not None]  # all that is seen in a list
+    texts = [str(each.evaluated_value) if isinstance(each, cst.SimpleString) else "" for each in asked]
+    return bool(texts) and not any(map(_may_be_of_prefix, texts))
+
+
+def _may_be_of_prefix(text: str) -> bool:
+    """Whether a part of a name can lie in the FSDP in front of it, whole or with its beginning."""
     ends = [text[len(end) :] for end in ("FSDP", "SDP", "DP", "P") if text.startswith(end)]
-    return text not in "FSDP" and all(rest[:1].islower() for rest in ends)
+    return text in "FSDP" or any(not rest[:1].islower() for rest in ends)
 
 
 def _class_of(node: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -203,19 +203,26 @@ def _is_for_wrapped_model(
         if made is None and not has_another_way and _is_beside_wrapped_model(optimizer, ctx):
             return True
         if isinstance(made, cst.Call) and is_optimizer(origin.file, made):
-            given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
-            held = [e.node for e in origin.file.origins(given)] if isinstance(given, (cst.Name, cst.Attribute)) else []
-            given = held[0] if len(held) == 1 and isinstance(held[0], cst.Call) else given
+            where, given = _given(origin.file, made)
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
-            is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
+            is_of_model = is_read and where.dotted(cst.ensure_type(given, cst.Call).func) is None
             if not is_of_model and has_another_way:
                 continue
             if made in early or given in early:
                 return True
-            is_plain = is_of_model and _is_plain_beside(optimizer, ctx, cst.ensure_type(given, cst.Call), origin.file)
-            if holds_parameters(given, origin.file) and not is_plain:
+            is_plain = is_of_model and _is_plain_beside(optimizer, ctx, cst.ensure_type(given, cst.Call), where)
+            if holds_parameters(given, where) and not is_plain:
                 return True
     return False
+
+
+def _given(ctx: Context, made: cst.Call) -> tuple[Context, cst.CSTNode | None]:
+    """What an optimizer is made of, and the file where that stands: the one call that its name is bound to."""
+    given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
+    held = ctx.origins(given) if isinstance(given, (cst.Name, cst.Attribute)) else ()
+    if len(held) == 1 and isinstance(held[0].node, cst.Call):
+        return held[0].file, held[0].node
+    return ctx, given
 
 
 def _is_beside_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:

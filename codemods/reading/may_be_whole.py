@@ -11,6 +11,7 @@ from codemods.reading.after_forward import evaluates_some, ran_in_callers, train
 from codemods.reading.call_order import is_behind_yield, last_turns, straight, within
 from codemods.reading.forwards import QUIET, evaluates, is_backward, is_reshard, makes, may_be_without_grad
 from codemods.reading.places import bound
+from codemods.reading.unit_loops import units_of
 from codemods.reading.words import is_name, last_name, words
 
 _KEEPS = frozenset(
@@ -39,6 +40,8 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
         return ran_in_callers(call, ctx.code(model), ctx, evaluates_some)
     if not isinstance(model, cst.Name):
         return False  # it was made right there
+    if depth and any(may_be_left_whole(call, whole, ctx, depth - 1) for whole in units_of(model, ctx)):
+        return True
     if _is_of_a_list_that_runs(model, ctx):
         return True
     scope = ctx.scope(call)

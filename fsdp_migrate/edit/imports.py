@@ -296,7 +296,11 @@ def _needed_at(tree: Tree, additions: Iterable[Import]) -> int | None:
     return min((tree.span(use)[0] for use in uses if tree.scope_of[use] is tree.scope), default=None)
 
 
-def _keeps_names(statement: cst.ImportFrom, removals: Mapping[Statement, list[cst.ImportAlias]]) -> bool:
+def _module(statement: Statement) -> str:
+    return dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
+
+
+def _keeps_names(statement: Statement, removals: Mapping[Statement, list[cst.ImportAlias]]) -> bool:
     """Whether something is left of a statement that names are taken out of."""
     names = () if isinstance(statement.names, cst.ImportStar) else statement.names
     return len(names) > len(removals.get(statement, ()))
@@ -316,16 +320,19 @@ def _write(
         layout.insert([item for item in additions if item.module == support_module], otherwise)
         additions = [item for item in additions if item.module != support_module]
     guarded = [statement for statement in removals if layout.is_guarded(statement)]
+    keeping = next((statement for statement in guarded if _keeps_names(statement, removals)), None)
+    joined: list[Import] = []
     if guarded and not any(layout.is_top_level(each) for each in removals if root_of(each) == "torch"):
         # `try: from torch.distributed.fsdp import …`: what comes instead may be missing too.
         stays = [item for item in additions if item.name and _is_for_fsdp(item)]
-        layout.put_before(guarded[0], stays)
+        joined = [item for item in stays if keeping is not None and item.module == _module(keeping)]
+        layout.put_before(guarded[0], [item for item in stays if item not in joined])
         lost = {bound_by(alias) for statement in guarded for alias in removals[statement]}
         layout.rename_fallback(guarded[0], lost, {item.local for item in stays})
         additions = [item for item in additions if item not in stays]
     optional = layout.optional("torch")
     if optional is not None:  # a file that does without torch, where there is none
-        there = [item for item in additions if item.name and (_is_for_fsdp(item) or item.module.startswith("torch."))]
+        there = [item for item in additions if _is_for_fsdp(item) or item.module.split(".")[0] == "torch"]
         layout.put_before(optional, there, behind=True)
         additions = [item for item in additions if item not in there]
     inside = _inside_functions(tree, removals, additions, layout, support_module)
@@ -333,10 +340,12 @@ def _write(
     for item in additions:
         names.setdefault(item.module if item.name else f"import {item.module} as {item.alias}", []).append(item)
     for statement, gone in removals.items():
-        module = dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
+        module = _module(statement)
         kept = [other for other in layout.homes_of(module) if _keeps_names(other, removals)]
         is_home = statement in (kept or layout.homes_of(module))
         taken = names.pop(module, []) if is_home else []
+        if statement is keeping:
+            taken = [*taken, *joined]
         here = inside.get(statement, [])
         layout.put_before(statement, [item for item in here if item.module != module])
         layout.change(statement, gone, [*taken, *(item for item in here if item.module == module)])

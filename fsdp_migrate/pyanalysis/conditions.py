@@ -94,6 +94,13 @@ class Chosen:
     constants: frozenset[cst.CSTNode]
 
 
+def _compared_with(node: cst.BaseExpression) -> object:
+    """The constant in `kind == "many"`, `count > 1` and `args.zero == False`."""
+    if isinstance(node, cst.Name) and node.value in ("True", "False"):
+        return node.value == "True"
+    return constant(node)
+
+
 def _are_same(one: Hashable, other: Hashable) -> bool:
     """Whether two places ask about the same value. A helper that several programs call asks about that of each."""
     if isinstance(one, Owned) and isinstance(other, Owned):
@@ -165,10 +172,12 @@ class Conditions:
         if isinstance(test, cst.Comparison):
             target = test.comparisons[0]
             equal = _EQUAL.get(type(target.operator))
-            wanted = constant(target.comparator)
+            wanted = _compared_with(target.comparator)
             value = self._value(tree, test.left) if len(test.comparisons) == 1 else None
             if equal is not None and wanted is not None and value is not None:
                 yield Fact(value, wanted, holds is equal)
+                if holds is equal:  # what is not False may be None
+                    yield Fact(value, None, bool(wanted))
                 if wanted == 1 and self._is_size(value):
                     yield Fact(value, Bound(True, 1), holds is not equal)
             bound = _BOUNDS.get(type(target.operator))

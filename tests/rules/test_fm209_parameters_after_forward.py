@@ -974,3 +974,39 @@ def train(net, optimizer, batches):
 @pytest.mark.parametrize("target", ["self.model = model", "self.model, self.every = model, every"])
 def test_an_attribute_that_a_tuple_binds_runs_no_model(target: str) -> None:
     assert "reshard" not in rewrite(OUTER.replace("TARGET", target)).text
+
+
+UNITS = """
+class Meta(nn.Module):
+    def __init__(self, student, teacher):
+        super().__init__()
+        self.student = nn.ModuleDict({{"net": FSDP(student)}})
+        self.teacher = nn.ModuleDict({{"net": FSDP(teacher)}})
+
+    def forward(self, x):
+        with torch.no_grad():
+            target = self.teacher.net(x)
+        (self.student.net(x) - target).sum().backward()
+
+    @torch.no_grad()
+    def update(self):
+        own, averages = [], []
+        for key in self.student:
+            for ms, mt in zip({units}(self.student[key]), {units}(self.teacher[key])):
+                own {put} ms.parameters(){end}
+                averages {put} mt.parameters(){end}
+        torch._foreach_mul_(averages, 0.9)
+        torch._foreach_add_(averages, own, alpha=0.1)
+"""
+
+
+@pytest.mark.parametrize("units", ["FSDP.fsdp_modules", "get_units"])
+@pytest.mark.parametrize(("put", "end"), [("+=", ""), (".extend(list(", "))")])
+def test_average_of_the_units_of_a_teacher(units: str, put: str, end: str) -> None:
+    """Plain copies beside DTensors: the first average raised (DINO)."""
+    head = (
+        "import torch\nfrom torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    )
+    text = head + "def get_units(model):\n    return FSDP.fsdp_modules(model)\n\n" + UNITS
+    result = rewrite(text.format(units=units, put=put, end=end).replace(" .extend", ".extend"))
+    assert "                reshard_all(mt)\n                averages" in result.text

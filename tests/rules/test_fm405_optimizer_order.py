@@ -100,6 +100,45 @@ RIGHT = [
     ),
     pytest.param(
         """
+        def main(net, args):
+            if args.first:
+                net = FSDP(net)
+                optimizer = torch.optim.AdamW(net.parameters())
+                train(net, optimizer)
+            if not args.first:
+                net = FSDP(net)
+            return net, torch.optim.SGD(net.parameters(), lr=0.1)
+        """,
+        id="in a run that never comes to the wrap, not first",
+    ),
+    pytest.param(
+        """
+        def main(net, args):
+            if args.first:
+                net = FSDP(net)
+                optimizer = torch.optim.AdamW(net.parameters())
+                train(net, optimizer)
+            if args.first == False:
+                net = FSDP(net)
+            return net, torch.optim.SGD(net.parameters(), lr=0.1)
+        """,
+        id="in a run that never comes to the wrap, first == False",
+    ),
+    pytest.param(
+        """
+        def main(net, args):
+            if args.first:
+                net = FSDP(net)
+                optimizer = torch.optim.AdamW(net.parameters())
+                train(net, optimizer)
+            if args.first is False:
+                net = FSDP(net)
+            return net, torch.optim.SGD(net.parameters(), lr=0.1)
+        """,
+        id="in a run that never comes to the wrap, first is False",
+    ),
+    pytest.param(
+        """
         def main(net):
             average = {name: p.detach().clone() for name, p in net.named_parameters()}
             net = FSDP(net)
@@ -1038,6 +1077,86 @@ def test_optimizer_of_one_file_is_rebound_in_the_file_that_wraps() -> None:
     result = rewrite_files({"train.py": code(train), "wrapping.py": code(wrapping)})
     assert result.after["train.py"] == code(train)
     assert "    rebind_optimizer(optimizer, unsharded, net.model)\n" in result.after["wrapping.py"]
+
+
+@pytest.mark.parametrize("kept", ["optimizer", "trainer.optimizer"])
+def test_an_optimizer_of_an_earlier_turn_is_moved_or_rebound(kept: str) -> None:
+    """One turn never comes to both places, and the run does."""
+    text = f"""
+        def main(net, trainer):
+            for stage in range(2):
+                if stage == 0:
+                    {kept} = torch.optim.AdamW(net.parameters())
+                if stage == 1:
+                    net = FSDP(net, use_orig_params=True)
+            return net, {kept}
+    """
+    assert "FM405" in {finding.rule for finding in rewrite(HEAD + "\n" + code(text)).findings}
+
+
+OWN_OPTIMIZER = """
+class ScheduledOptim{bases}:
+    def __init__(self, {given}):
+        self.optimizer = {made}
+        self.steps = 0
+
+    def step(self):
+        self.steps += 1
+        self.optimizer.step()
+
+    def zero_grad(self):
+        self.optimizer.zero_grad()
+"""
+
+STEPPED = [
+    pytest.param("", "params", "torch.optim.AdamW(params)", "net.parameters()", ".optimizer", id="made inside"),
+    pytest.param("", "inner", "inner", "torch.optim.AdamW(net.parameters())", ".optimizer", id="given"),
+    pytest.param(
+        "(torch.optim.Optimizer)",
+        "params",
+        "torch.optim.AdamW(params)",
+        "net.parameters()",
+        "",
+        id="an optimizer itself",
+    ),
+]
+
+
+@pytest.mark.parametrize(("bases", "given", "made", "argument", "inner"), STEPPED)
+def test_the_optimizer_inside_of_an_object_is_rebound(
+    bases: str, given: str, made: str, argument: str, inner: str
+) -> None:
+    """An object of the program's own that steps one has no parameter groups: the program raised."""
+    text = f"""
+        def main(net, plan):
+            optimizer = ScheduledOptim({argument})
+            plan.look(optimizer)
+            net = FSDP(net, use_orig_params=True)
+            train(net, optimizer)
+    """
+    owner = OWN_OPTIMIZER.format(bases=bases, given=given, made=made)
+    result = rewrite(HEAD + owner + "\n\n" + code(text)).text
+    assert f"    rebind_optimizer(optimizer{inner}, unsharded, net)\n" in result
+
+
+def test_the_class_of_such_an_object_can_stand_in_another_file() -> None:
+    train = """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        from parts import ScheduledOptim
+
+
+        def main(net, plan):
+            optimizer = ScheduledOptim(net.parameters())
+            plan.look(optimizer)
+            net = FSDP(net, use_orig_params=True)
+            train(net, optimizer)
+    """
+    parts = "import torch\n\n" + OWN_OPTIMIZER.format(bases="", given="params", made="torch.optim.AdamW(params)")
+    parts += "\n    def load(self, state):\n        self.optimizer.load_state_dict(state)\n"
+    result = rewrite_files({"train.py": code(train), "parts.py": parts})
+    assert "    rebind_optimizer(optimizer.optimizer, unsharded, net)\n" in result.after["train.py"]
 
 
 def test_comment_on_the_wrap_stays_with_it() -> None:

@@ -1249,10 +1249,13 @@ def test_the_shape_of_a_mock_is_no_attribute_of_a_parameter() -> None:
         ("'DPBlock' in type(m).__name__", True),
         ("'Block' == type(m).__name__", True),
         ("'Block' in type(model).__name__", True),
+        ("any(name in type(m).__name__ for name in ('Block', 'Layer'))", False),
+        ("any(name in type(m).__name__ for name in ('Block', 'FSDP'))", True),
+        ("any(name in type(m).__name__ for name in names)", True),
     ],
 )
 def test_part_of_a_class_name_is_in_that_of_the_sharded_class_too(test: str, is_found: bool) -> None:
-    text = f"def use(net):\n    model = FSDP(net)\n    return [m for m in model.modules() if {test}]\n"
+    text = f"def use(net, names):\n    model = FSDP(net)\n    return [m for m in model.modules() if {test}]\n"
     assert ("FM411" in {finding.rule for finding in rewrite(HEAD + text).findings}) is is_found
 
 

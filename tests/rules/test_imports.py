@@ -859,6 +859,31 @@ def test_a_file_that_does_without_torch_still_does() -> None:
     assert "fsdp2_support" not in after.replace(block, "")
 
 
+def test_what_a_guarded_statement_keeps_is_joined_by_what_is_new() -> None:
+    """Nothing of torch is imported outside of the `try:`, under no form of the statement."""
+    text = """
+        try:
+            import torch
+            from torch.distributed.fsdp import (
+                FullyShardedDataParallel as FSDP,
+                ShardingStrategy,
+            )
+        except ImportError:
+            torch = None
+
+
+        def wrap(net, name):
+            strategies = {"full": ShardingStrategy.FULL_SHARD, "none": ShardingStrategy.NO_SHARD}
+            return FSDP(net, sharding_strategy=strategies.get(name, ShardingStrategy.FULL_SHARD) if name else read())
+    """
+    after = rewrite(code(text)).text
+    block = after[after.index("try:") : after.index("except ImportError")]
+    assert after.count("import torch") == block.count("import torch") > 1
+    assert after.count("from torch") == block.count("from torch")
+    assert block.count("from torch.distributed.fsdp import") == 1
+    assert "fully_shard" in block
+
+
 def test_a_module_under_two_names() -> None:
     """A support function in the file has `dist`, which the user's function has for something else."""
     text = """

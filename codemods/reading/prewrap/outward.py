@@ -10,7 +10,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.asked_classes import leaves
-from codemods.reading.enclosing import enclosing, upward
+from codemods.reading.enclosing import contains, enclosing, upward
 from codemods.reading.facts import combined
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_factory
@@ -146,12 +146,26 @@ def _early(step: Step, inner: tuple[Step, ...], depth: int) -> Iterator[Early]:
     holders = references_above(ctx, site, model)
     if inner:
         holders = (*holders, *references_in(ctx, site, model))
+    holders = tuple(each for each in holders if not _is_of_another_run(each.call, site, ctx))
     if holders:
         yield Early(ctx, site, model, holders, inner)
     names = [model, *(name for name, is_whole in other_names(ctx, site, model) if is_whole)] if depth else []
     outside = dict.fromkeys(found for name in names for found in _outside(ctx, site, name))
     for where, caller, outer in outside:
         yield from _early(Step(where, caller, outer), (*inner, step), depth - 1)
+
+
+def _is_of_another_run(holder: cst.BaseExpression, site: cst.Call, ctx: Context) -> bool:
+    """Whether a variable is bound where no run of the function that comes to the wrap has been.
+
+    What stands in one loop with it can be of an earlier turn, and what is kept in an attribute of an earlier call.
+    """
+    assignment = enclosing(ctx, holder, cst.Assign)
+    if assignment is None or not all(isinstance(each.target, cst.Name) for each in assignment.targets):
+        return False
+    if any(isinstance(outer, (cst.For, cst.While)) and contains(ctx, outer, site) for outer in ctx.ancestors(holder)):
+        return False
+    return ctx.excludes(holder, site)
 
 
 def _in_own_init(step: Step) -> Iterator[Early]:

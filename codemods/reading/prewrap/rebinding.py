@@ -18,6 +18,7 @@ from codemods.reading.shapes import parameters
 from codemods.reading.wrapped import calls_above, wrapped_module
 
 from .entering import aliases, arguments_of, own_inits
+from .inner_optimizer import inner_optimizer
 from .keeping import written_by
 from .outward import Early, Step
 
@@ -32,6 +33,8 @@ class Rebinding:
     line: cst.CSTNode
     model: str
     optimizer: str
+    inner: str
+    """`.optimizer`, where the program steps an object of its own around it."""
     may_be_none: bool
 
     def edits(self, site: cst.Call) -> tuple[list[Edit], Import]:
@@ -45,7 +48,7 @@ class Rebinding:
         newline = ctx.newline
         if ctx.text[:end].endswith(newline):
             end -= len(newline)
-        call = f"{item.local}({self.optimizer}, {kept}, {self.model})"
+        call = f"{item.local}({self.optimizer}{self.inner}, {kept}, {self.model})"
         if self.may_be_none:
             call = f"if {self.optimizer} is not None:{newline}{indent}{ctx.indent}{call}"
         before = f"{indent}{kept} = list({self.model}.named_parameters()){newline}"
@@ -58,7 +61,7 @@ def rebinding(early: Early, kept: Collection[Path]) -> list[tuple[cst.Call, Rebi
     optimizers = _optimizers(early)
     if not optimizers:
         return None
-    found = [_rebinding(early, optimizer, kept) for optimizer in optimizers]
+    found = [_rebinding(early, optimizer, inner, kept) for optimizer, inner in optimizers.items()]
     return [each for each in found if each is not None] if None not in found else None
 
 
@@ -74,8 +77,9 @@ def keeps_lists(early: Early) -> bool:
     return False
 
 
-def _optimizers(early: Early) -> list[str] | None:
-    """The places of the optimizers; None when one has none, or is built below the wrap from older parameters."""
+def _optimizers(early: Early) -> dict[str, str] | None:
+    """The places of the optimizers, and where each has the one that it steps; None when one has no place, or is built
+    below the wrap from older parameters."""
     ctx = early.file
     kept: frozenset[str] = frozenset()
     calls = [holder.call for holder in early.holders if holder.is_optimizer and not holder.name]
@@ -87,13 +91,22 @@ def _optimizers(early: Early) -> list[str] | None:
             if call not in list(calls_above(ctx, early.site, early.model)):
                 return None
             calls.append(call)
-    found = list(dict.fromkeys(holder.name for holder in early.holders if holder.is_optimizer and holder.name))
+    found = {holder.name: "" for holder in early.holders if holder.is_optimizer and holder.name}
     for made in calls:
-        names = _names_of(ctx, made)
-        if not names:
+        kept_in = _kept_in(ctx, made)
+        names = _names_of(ctx, kept_in)
+        inner = inner_optimizer(ctx, kept_in) if isinstance(kept_in, cst.Call) else ""
+        if not names or inner is None:
             return None
-        found += [name for name in names if name not in found]
+        found |= {name: inner for name in names if name not in found}
     return found
+
+
+def _kept_in(ctx: Context, made: cst.BaseExpression) -> cst.BaseExpression:
+    """`ScheduledOptim(AdamW(…), 100)` of the `AdamW(…)` in it, which that steps."""
+    holder = ctx.parent(made)
+    outer = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    return outer if isinstance(outer, cst.Call) and inner_optimizer(ctx, outer) else made
 
 
 def _names_of(ctx: Context, call: cst.BaseExpression) -> list[str]:
@@ -110,7 +123,7 @@ def _names_of(ctx: Context, call: cst.BaseExpression) -> list[str]:
     return [name for name in names if place(target) == name]
 
 
-def _rebinding(early: Early, optimizer: str, kept: Collection[Path]) -> tuple[cst.Call, Rebinding] | None:
+def _rebinding(early: Early, optimizer: str, inner: str, kept: Collection[Path]) -> tuple[cst.Call, Rebinding] | None:
     """As far in as the optimizer is passed along with the model: nothing may use it before."""
     outer = Step(early.file, early.site, early.model)
     levels = [(outer, optimizer, False)]
@@ -125,7 +138,7 @@ def _rebinding(early: Early, optimizer: str, kept: Collection[Path]) -> tuple[cs
         if line is not None and step.file.path not in kept:
             module = wrapped_module(step.site)
             model = step.file.code(module) if module is not None and item(module) is not None else step.model
-            return step.site, Rebinding(step.file, line, model, name, may_be_none)
+            return step.site, Rebinding(step.file, line, model, name, inner, may_be_none)
     return None
 
 

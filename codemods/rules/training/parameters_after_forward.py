@@ -221,10 +221,27 @@ def _is_written_at_once(call: cst.Call, ctx: Context) -> bool:
     loop = _loop_over(call, ctx)
     puts = [node for node in ctx.inside(loop.body) if isinstance(node, cst.Call)] if loop is not None else []
     lists = [called_on(put, "append") for put in puts if loop and _is_about(put, parameter_of(call, loop), ctx)]
+    lists.append(_filled_with(call, ctx))
     names = {variable_of(call, ctx), *(ctx.code(each) for each in lists if each is not None)} - {""}
     written = [node for each in writes for node in ctx.inside(each.args[0].value)]
     held = [node for node in written if isinstance(node, (cst.Name, cst.Attribute))]
     return call in written or any(ctx.code(node) in names for node in held)
+
+
+def _filled_with(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """`params` of `params += list(model.parameters())` and `params.extend(model.parameters())`."""
+    inner: cst.CSTNode = call
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.AugAssign):
+            return outer.target if outer.value is inner else None
+        if isinstance(outer, cst.Call):
+            filled = called_on(outer, "extend")
+            if filled is not None or last_name(outer.func) not in {"list", "tuple"}:
+                return filled
+        elif not isinstance(outer, cst.Arg):
+            return None
+        inner = outer
+    return None
 
 
 def _is_about(put: cst.Call, parameter: cst.BaseExpression, ctx: Context) -> bool:
