@@ -206,6 +206,40 @@ def test_model_that_a_condition_chooses_is_unwrapped_at_run_time() -> None:
     assert "return unwrap(model) if state.is_ddp else model\n" in rewrite(text).text
 
 
+OF_FLAG = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main(model, ddp, other):
+    {above}
+    if ddp:
+        model = FSDP(model)
+    {below}
+    raw_model = model.module if {test} else model
+    return raw_model.generate()
+"""
+
+
+@pytest.mark.parametrize("above", ["pass", "if other:\n        model = torch.compile(model)"])
+def test_what_is_asked_under_the_condition_of_the_wrap_is_that_model(above: str) -> None:
+    assert "    raw_model = model\n" in rewrite(OF_FLAG.format(above=above, below="pass", test="ddp")).text
+
+
+@pytest.mark.parametrize(
+    ("below", "test"),
+    [
+        ("pass", "other"),
+        ("ddp = other", "ddp"),
+        ("if other:\n        model = DDP(model)", "ddp"),
+        ("model = torch.compile(model)", "ddp"),
+    ],
+)
+def test_what_may_be_another_wrappers_is_unwrapped_at_run_time(below: str, test: str) -> None:
+    assert f"(model) if {test} else model" in rewrite(OF_FLAG.format(above="pass", below=below, test=test)).text
+
+
 def test_wrapper_that_is_asked_for_by_its_whole_name_is_fsdp1_s_own() -> None:
     text = HEAD.replace(" as FSDP", "").replace("FSDP(", "FullyShardedDataParallel(")
     result = rewrite(text + "    return model.module if isinstance(model, FullyShardedDataParallel) else model\n")

@@ -82,6 +82,7 @@ from codemods.reading.predicates import class_policies
 from codemods.reading.process_groups import group_of, is_over_all
 from codemods.reading.program import may_be_models_own, sets_on_itself
 from codemods.reading.words import last_name, words
+from codemods.reading.wrapped_way import is_on_wrapped_way
 from codemods.reading.wrapper_steps import Step, is_of_others, is_told_apart_in_loop, step_at
 from codemods.tables.names import WRAPPER
 
@@ -118,7 +119,8 @@ def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
         return Fix(findings=[finding(CODE, Level.REWRITTEN, ctx, node, _of_others(node, ctx))])
     if step is not None and (step.recursion is not None or not _is_told_apart(step, ctx)):
         return _step(step, node, ctx)
-    if name == "module" and (_may_be_another_wrappers(held, node, ctx) or is_on_ddp_way(node, ctx)):
+    is_choice = _may_be_another_wrappers(held, node, ctx) or is_on_ddp_way(node, ctx)
+    if name == "module" and is_choice and not is_on_wrapped_way(node.value, ctx):
         unwrap = "unwrap_compiled" if ctx.wrapping.compiles(ctx.path) else "unwrap"
         item = ctx.named(Import(SUPPORT, unwrap), node)
         call = f"{item.local}({ctx.quote(node.value)})"
