@@ -44,6 +44,7 @@ from .sites import WrapFacts
 from .source import ParsedSource
 
 _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
+_READ_ARGUMENTS = ("ArgumentParser", "HfArgumentParser", "parse_args", "parse_known_args", "fire", "hydra", "click")
 _NO_MODELS = ("torch.optim.", "torch.utils.data.", "torch.Tensor", "torch.amp.", "torch.cuda.amp.")
 """Classes whose objects are no modules."""
 _MAY_BE_FSDP = frozenset({ModelKind.FSDP, ModelKind.UNKNOWN})
@@ -98,7 +99,7 @@ class ProgramModel:
     def _importing_by_name(self, group: frozenset[Path] | None) -> Collection[Path]:
         if group not in self._by_name:
             trees = self.program.mentioning(*_IMPORTS_BY_NAME, within=group)
-            self._by_name[group] = [tree.path for tree in trees if any(map(tree.names, _IMPORTS_BY_NAME))]
+            self._by_name[group] = [tree.path for tree in trees if _imports_by_name(tree)]
         return self._by_name[group]
 
     def running_with(self, path: Path) -> Collection[Path]:
@@ -110,7 +111,8 @@ class ProgramModel:
     def _find_running_with(self, path: Path) -> Collection[Path]:
         together = self._groups.get(path, frozenset())
         if self._graph is None or not together or self._imports_by_name(together):
-            return self.together(path)
+            other_entries = {each for each in self._entries if each != path} if path in self._entries else ()
+            return [each for each in self.together(path) if each not in other_entries]
         users = self._loading.of(path) & together
         scripts = [each for each in users if not self.is_imported(each)] or users
         return frozenset[Path]().union(*map(self._loaded.of, scripts))
@@ -144,7 +146,26 @@ class ProgramModel:
 
     def is_imported(self, path: Path) -> bool:
         """Whether another file can import this one."""
-        return self._imported is None or path in self._imported or self._imports_by_name(self._groups.get(path))
+        if self._imported is None or path in self._imported:
+            return True
+        return self._imports_by_name(self._groups.get(path)) and path not in self._entries
+
+    @cached_property
+    def _entries(self) -> frozenset[Path]:
+        """The scripts that nothing loads by a name made up: they read the command line, or lie in no package.
+
+        A module of a package may have no more than a test of itself there.
+        """
+        if self._imported is None:
+            return frozenset()
+        reading = {tree.path for tree in self.program.mentioning(*_READ_ARGUMENTS)}
+        return frozenset(
+            tree.path
+            for tree in self.program.mentioning("__main__")
+            if tree.path not in self._imported
+            and (tree.path in reading or tree.path.with_name("__init__.py") not in self.program.texts)
+            and is_script(self.file(tree))
+        )
 
     def are_apart(self, one: Tree, other: Tree) -> bool:
         """Whether no value of one file comes to the other: one is a script, which does not load the other."""
@@ -591,6 +612,22 @@ class FileContext(ParsedSource):
 
     def is_read_elsewhere(self, name: str) -> bool:
         return self.mentions_elsewhere(name) and self._facts.is_imported(self.path)
+
+
+def _imports_by_name(tree: Tree) -> bool:
+    """Whether a file imports modules by names that are made up; the import graph has those that are written out."""
+    return any(not _is_literal_import(name, tree) for word in _IMPORTS_BY_NAME for name in tree.names(word))
+
+
+def _is_literal_import(name: cst.Name, tree: Tree) -> bool:
+    """`importlib.import_module("a.b")`, and `from importlib import import_module`."""
+    holder = tree.parents[name]
+    function = holder if isinstance(holder, cst.Attribute) and holder.attr is name else name
+    call = tree.parents[function]
+    if isinstance(call, cst.ImportAlias):
+        return call.asname is None
+    is_called = isinstance(call, cst.Call) and call.func is function and bool(call.args)
+    return is_called and isinstance(cst.ensure_type(call, cst.Call).args[0].value, cst.SimpleString)
 
 
 def _but_fsdp(held: frozenset[ModelKind]) -> frozenset[ModelKind]:

@@ -423,6 +423,77 @@ def test_an_example_beside_another_that_wraps() -> None:
     assert [found.rule for found in both.findings if found.path.name == "averages.py"] == ["FM304"]
 
 
+ENTRIES = {
+    "pipe/__init__.py": "",
+    "pipe/load.py": """
+        import importlib
+
+
+        def load(name):
+            return getattr(importlib.import_module(name.rpartition(".")[0]), name.rpartition(".")[2])()
+    """,
+    "train.py": """
+        import argparse
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        from pipe.load import load
+
+
+        def main(args):
+            pipe = load(args.pipe)
+            pipe.encoder.model = FSDP(pipe.encoder.model)
+
+
+        if __name__ == "__main__":
+            main(argparse.ArgumentParser().parse_args())
+    """,
+    "app.py": """
+        import torch
+
+        from pipe.load import load
+
+
+        def serve(name, batch):
+            pipe = load(name)
+            with torch.no_grad():
+                pipe.model(batch)
+            for p in pipe.model.parameters():
+                p.data = p.data.half()
+            pipe.model.head = torch.nn.Linear(2, 2)
+
+
+        if __name__ == "__main__":
+            serve("pipe.made.Pipe", torch.ones(2))
+    """,
+}
+
+
+def test_two_scripts_beside_something_that_is_loaded_by_its_name() -> None:
+    """No such name leads to a script: a demonstration on one GPU was given what only a sharded model needs."""
+    stays(ENTRIES, "app.py", "pipe/load.py")
+    in_package = {("pipe/app.py" if name == "app.py" else name): text for name, text in ENTRIES.items()}
+    result = rewrite_files({name: code(text) for name, text in in_package.items()})
+    assert "FM416" in [found.rule for found in result.findings if found.path.name == "app.py"]
+
+
+def test_a_module_that_is_named_in_the_call_is_no_name_made_up() -> None:
+    plain = "import layers\n\n\ndef use(model, other):\n    model.load_state_dict(other.state_dict())\n"
+    wraps = """
+        import importlib
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        import layers
+
+
+        def main(net):
+            importlib.import_module("flash_attn")
+            return FSDP(net)
+    """
+    stays({"layers.py": "WIDTH = 4\n", "plain.py": plain, "wraps.py": wraps}, "plain.py")
+
+
 KEPT_PATH = {
     "shard.py": """
         from typing import Optional
