@@ -478,20 +478,9 @@ def test_two_scripts_beside_something_that_is_loaded_by_its_name() -> None:
 
 
 def test_a_module_that_is_named_in_the_call_is_no_name_made_up() -> None:
-    plain = "import layers\n\n\ndef use(model, other):\n    model.load_state_dict(other.state_dict())\n"
-    wraps = """
-        import importlib
-
-        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-        import layers
-
-
-        def main(net):
-            importlib.import_module("flash_attn")
-            return FSDP(net)
-    """
-    stays({"layers.py": "WIDTH = 4\n", "plain.py": plain, "wraps.py": wraps}, "plain.py")
+    made = 'getattr(importlib.import_module(name.rpartition(".")[0]), name.rpartition(".")[2])()'
+    files = {name: text.replace(made, 'importlib.import_module("pipe.made").Pipe()') for name, text in ENTRIES.items()}
+    stays({("pipe/app.py" if name == "app.py" else name): text for name, text in files.items()}, "pipe/app.py")
 
 
 KEPT_PATH = {
