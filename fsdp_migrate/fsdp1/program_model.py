@@ -99,7 +99,7 @@ class ProgramModel:
     def _importing_by_name(self, group: frozenset[Path] | None) -> Collection[Path]:
         if group not in self._by_name:
             trees = self.program.mentioning(*_IMPORTS_BY_NAME, within=group)
-            self._by_name[group] = [tree.path for tree in trees if _imports_by_name(tree)]
+            self._by_name[group] = [tree.path for tree in trees if _makes_names_up(tree)]
         return self._by_name[group]
 
     def running_with(self, path: Path) -> Collection[Path]:
@@ -614,7 +614,7 @@ class FileContext(ParsedSource):
         return self.mentions_elsewhere(name) and self._facts.is_imported(self.path)
 
 
-def _imports_by_name(tree: Tree) -> bool:
+def _makes_names_up(tree: Tree) -> bool:
     """Whether a file imports modules by names that are made up; the import graph has those that are written out."""
     return any(not _is_literal_import(name, tree) for word in _IMPORTS_BY_NAME for name in tree.names(word))
 
