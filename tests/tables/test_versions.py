@@ -208,6 +208,15 @@ BY_VALUES = [
         "sizes = image.bincount().tolist()\n        for i, size in enumerate(sizes):\n            if size > 0:\n"
         "                x = self.image[i](x)",
     ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "top = image.argmax(-1)\n        x = x + sum(self.image[i](x) for i in range(4) if (top == i).sum() > 0)",
+    ),
+    (
+        "nn.ModuleList([nn.Linear(4, 4)])",
+        "top = image.argmax(-1)\n        masks = [top == i for i in range(4)]\n"
+        "        outs = [f(x) for f, mask in zip(self.image, masks) if mask.any()]\n        x = x + sum(outs)",
+    ),
 ]
 
 
@@ -485,6 +494,7 @@ def test_layers_by_their_numbers_are_all_run() -> None:
         "            else:\n                x = self.image[i](x)",
         "for i in range(2):\n            x = self.image[i](x)",
         "for i, each in enumerate(image):\n            x = x + self.image[i](each)",
+        "x = sum(self.image[i](x) for i in range(2) if i % 2)",
     )
     for loop in loops:
         text = CHOOSING.format(layer="nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])", use=loop)

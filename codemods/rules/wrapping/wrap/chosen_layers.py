@@ -21,6 +21,7 @@ from codemods.tables.layers import BARE
 _MADE = 3
 """How many classes and functions, each called by the one before, are read for a layer."""
 _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
+_COMPREHENSIONS = (cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)
 _SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts", "options", "settings"})
 _OF_VALUES = frozenset({"all", "any", "item", "max", "mean", "min", "nonzero", "numel", "sum", "tolist"})
 """What is asked of a tensor, and is another for another batch."""
@@ -151,10 +152,9 @@ def _asks_for_values(method: Method, layers: Sequence[str]) -> bool:
     ctx, values = method.ctx, method.values
     uses = (use for layer in layers for use in method.uses_of(layer))
     return any(_is_picked(ctx.parent(use), values, ctx) for use in uses) or any(
-        isinstance(node, (cst.If, cst.IfExp))
-        and (_reads_values(node.test, method) or _reads(node.test, values, ctx))
-        and _runs_or_skips(node, method, layers)
+        (_reads_values(node.test, method) or _reads(node.test, values, ctx)) and _runs_or_skips(node, method, layers)
         for node in ctx.inside(method.node.body)
+        if isinstance(node, (cst.If, cst.IfExp, cst.CompIf))
     )
 
 
@@ -174,14 +174,19 @@ def _reads_values(test: cst.BaseExpression, method: Method) -> bool:
     return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_VALUES for call in calls)
 
 
-def _runs_or_skips(choice: cst.If | cst.IfExp, method: Method, layers: Sequence[str]) -> bool:
-    """Whether a branch has a layer in it, calls what a variable holds, as that of a loop, or goes on with the next."""
+def _runs_or_skips(choice: cst.If | cst.IfExp | cst.CompIf, method: Method, layers: Sequence[str]) -> bool:
+    """Whether a branch has a layer in it, calls what a variable holds, as that of a loop, or goes on with the next.
+
+    A filter stands for what its comprehension makes.
+    """
     ctx = method.ctx
+    around = enclosing(ctx, choice, _COMPREHENSIONS) if isinstance(choice, cst.CompIf) else None
     names: set[str] = set()
     for node in ctx.inside(method.node.body):
         if isinstance(node, (cst.Assign, cst.For, cst.CompFor)):
             names |= set(bound(node.targets[0].target if isinstance(node, cst.Assign) else node.target))
-    inside = (node for branch in (choice.body, choice.orelse) if branch is not None for node in ctx.inside(branch))
+    branches = (around,) if isinstance(choice, cst.CompIf) else (choice.body, choice.orelse)
+    inside = (node for branch in branches if branch is not None for node in ctx.inside(branch))
     return any(
         isinstance(node, cst.Continue)
         or (isinstance(node, cst.Attribute) and place(node) in layers)
@@ -415,7 +420,7 @@ def _is_skipped(use: cst.CSTNode, method: Method, ctx: Context) -> bool:
         if inner is getattr(loop, "iter", None):
             given = _made_of(method.node, given, ctx)
         if isinstance(loop, cst.CompFor) and inner is loop.iter:
-            return any(_depends(each.test, given, ctx) for each in loop.ifs)
+            return _is_filtered(loop, given, ctx)
         if isinstance(loop, cst.For) and inner is loop.iter:
             names = set(bound(loop.target))
             named = [node for node in ctx.inside(loop.body) if isinstance(node, cst.Name) and node.value in names]
@@ -426,20 +431,42 @@ def _is_skipped(use: cst.CSTNode, method: Method, ctx: Context) -> bool:
     return False
 
 
+def _is_filtered(loop: cst.CompFor, given: set[str], ctx: Context) -> bool:
+    """Whether a comprehension leaves out some: `for e, mask in zip(self.experts, masks) if mask.any()`."""
+    known = given | _items(loop, given, ctx)
+    return any(_depends(each.test, known, ctx) for each in loop.ifs)
+
+
 def _is_skipped_by_number(use: cst.CSTNode, method: Method) -> bool:
-    """Whether a loop over numbers of layers leaves some out: `if counts[i] == 0: continue`, `self.experts[i](x)`."""
+    """Whether a loop over numbers of layers leaves some out: `if counts[i] == 0: continue`, `self.experts[i](x)`.
+
+    Or a comprehension: `self.experts[i](x) for i in range(n) if (top == i).any()`.
+    """
     ctx, holder = method.ctx, method.ctx.parent(use)
     if not isinstance(holder, cst.Subscript):
         return False
     numbers = {node.value for part in holder.slice for node in ctx.inside(part) if isinstance(node, cst.Name)}
-    loops = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
-    loop = next((each for each in loops if isinstance(each, cst.For) and numbers & set(bound(each.target))), None)
+    around = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
+    loops = (each for outer in around for each in _loops_of(outer))
+    loop = next((each for each in loops if numbers & set(bound(each.target))), None)
     if loop is None:
         return False
     made = _made_of(method.node, method.given, ctx)
+    if isinstance(loop, cst.CompFor):
+        return _is_filtered(loop, made, ctx)
     uses = [each for each in method.uses_of(place(use) or "") if loop in ctx.ancestors(each)]
     run = [each for use_here in uses for each in _runs_of(use_here, ctx)]
     return bool(run) and (_is_under_a_choice(run, loop, made, ctx) or _is_left_early(loop, run, made, ctx))
+
+
+def _loops_of(node: cst.CSTNode) -> Iterator[cst.For | cst.CompFor]:
+    """A loop, and those of a comprehension."""
+    if isinstance(node, cst.For):
+        yield node
+    head = node.for_in if isinstance(node, _COMPREHENSIONS) else None
+    while head is not None:
+        yield head
+        head = head.inner_for_in
 
 
 def _runs_of(use: cst.CSTNode, ctx: Context) -> Sequence[cst.CSTNode]:
