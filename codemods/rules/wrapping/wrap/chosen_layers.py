@@ -14,7 +14,7 @@ from codemods.reading.class_layout import with_bases
 from codemods.reading.enclosing import enclosing
 from codemods.reading.once import once
 from codemods.reading.places import base, bound, place
-from codemods.reading.shapes import called_on, is_call_to, only_target
+from codemods.reading.shapes import called_on, is_call_to, only_target, parameter_names
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.layers import BARE
 
@@ -204,17 +204,71 @@ def layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], di
         for node in each.body.body:
             if isinstance(node, cst.FunctionDef):
                 methods.setdefault(node.name.value, Method(where, node))
-                layers += _layers_of(where, node) if node.name.value == "__init__" else ()
+                layers += _layers_of(where, node, each) if node.name.value == "__init__" else ()
     methods.pop("__init__", None)
     return layers, methods
 
 
-def _layers_of(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
+def held_modules(ctx: Context, owner: cst.ClassDef) -> set[str]:
+    """The attributes that a class reads and that may hold parameters: `fc`, and `fn` of `self.fn = fn` that is called.
+
+    What nothing stores may have been registered, and what a library makes may be a layer.
+    """
+    _, methods = layers_and_methods(ctx, owner)
+    plain = {"self.training"} | {
+        stored
+        for where, each in with_bases(ctx, owner)
+        for node in where.inside(each.body)
+        if isinstance(node, cst.Assign)
+        for stored, made in _pairs(node.targets[0].target, node.value)
+        if stored is not None and _is_plain(made, where)
+    }
+    reads = ((method.ctx, node) for method in methods.values() for nodes in method.uses.values() for node in nodes)
+    return {
+        node.attr.value
+        for where, node in reads
+        if is_name(node.value, "self") and node.attr.value not in methods
+        if place(node) not in plain or _is_called(node, where) or _is_gone_over(node, where)
+    }
+
+
+def _is_plain(made: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a value is no layer, as far as it is seen by itself."""
+    while isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and isinstance(made.func.value, cst.Call):
+        made = made.func.value  # `torch.Generator().manual_seed(5)`
+    if not isinstance(made, cst.Call):
+        return True
+    if _has_parameters(made, ctx):
+        return False
+    dotted = ctx.dotted(made.func)
+    if dotted is not None:
+        return dotted.startswith(("torch.", "builtins.", "math.", "random."))
+    return any(isinstance(origin.node, (cst.ClassDef, cst.FunctionDef)) for origin in ctx.origins(made.func))
+
+
+def _is_called(node: cst.CSTNode, ctx: Context) -> bool:
+    return getattr(ctx.parent(node), "func", None) is node
+
+
+def _is_gone_over(layers: cst.CSTNode, ctx: Context) -> bool:
+    return getattr(ctx.parent(layers), "iter", None) is layers
+
+
+def _layers_of(ctx: Context, init: cst.FunctionDef, owner: cst.ClassDef) -> Iterator[str]:
     """`self.head` of `self.head = nn.Linear(2, 2)` and of `self.head = Head()`; not of what has no parameters."""
     for node in ctx.inside(init.body):
         if isinstance(node, cst.Assign):
-            pairs = _pairs(node.targets[0].target, node.value)
-            yield from (layer for layer, made in pairs if layer is not None and _has_parameters(made, ctx))
+            for layer, made in _pairs(node.targets[0].target, node.value):
+                if layer is not None and (_has_parameters(made, ctx) or _is_given(layer, made, init, owner, ctx)):
+                    yield layer
+
+
+def _is_given(layer: str, made: cst.BaseExpression, init: cst.FunctionDef, owner: cst.ClassDef, ctx: Context) -> bool:
+    """`self.fn = fn`, which the class calls, and which the program makes as `Residual(nn.Linear(4, 4))`."""
+    if not isinstance(made, cst.Name) or made.value not in parameter_names(init):
+        return False
+    calls = (node for node in ctx.inside(owner.body) if isinstance(node, cst.Call) and place(node.func) == layer)
+    return any(calls) and any(_has_parameters(each.node, each.file) for each in ctx.origins(made))
 
 
 def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> Iterator[tuple[str | None, cst.BaseExpression]]:
@@ -226,7 +280,7 @@ def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> Iterator[tu
         yield place(target), value
 
 
-def _has_parameters(made: cst.BaseExpression, ctx: Context, depth: int = _MADE) -> bool:
+def _has_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _MADE) -> bool:
     """Whether torch makes a layer of its parameters, or a class or function of the program does that makes some."""
     if not isinstance(made, cst.Call):
         return False
