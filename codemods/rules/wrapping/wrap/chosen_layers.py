@@ -21,7 +21,6 @@ from codemods.tables.layers import BARE
 _MADE = 3
 """How many classes and functions, each called by the one before, are read for a layer."""
 _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
-_COMPREHENSIONS = (cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)
 _SETTINGS = frozenset({"args", "cfg", "conf", "config", "hparams", "opt", "opts", "options", "settings"})
 _OF_VALUES = frozenset({"all", "any", "item", "max", "mean", "min", "nonzero", "numel", "sum", "tolist"})
 """What is asked of a tensor, and is another for another batch."""
@@ -180,7 +179,7 @@ def _runs_or_skips(choice: cst.If | cst.IfExp | cst.CompIf, method: Method, laye
     A filter stands for what its comprehension makes.
     """
     ctx = method.ctx
-    around = enclosing(ctx, choice, _COMPREHENSIONS) if isinstance(choice, cst.CompIf) else None
+    around = enclosing(ctx, choice, cst.BaseComp) if isinstance(choice, cst.CompIf) else None
     names: set[str] = set()
     for node in ctx.inside(method.node.body):
         if isinstance(node, (cst.Assign, cst.For, cst.CompFor)):
@@ -517,7 +516,7 @@ def _loops_of(node: cst.CSTNode) -> Iterator[cst.For | cst.CompFor]:
     """A loop, and those of a comprehension."""
     if isinstance(node, cst.For):
         yield node
-    head = node.for_in if isinstance(node, _COMPREHENSIONS) else None
+    head = node.for_in if isinstance(node, cst.BaseComp) else None
     while head is not None:
         yield head
         head = head.inner_for_in
