@@ -13,6 +13,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.after_forward import reads_after_forward
 from codemods.reading.enclosing import call_given, contains, enclosing, ifs_around, is_label
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.shapes import called_on, class_test, is_attribute
 from codemods.reading.updated_alike import updated_alike
@@ -280,7 +281,10 @@ def _is_part_of_name(node: cst.CSTNode, names: set[str], ctx: Context) -> bool:
 
 
 def _is_harmless(call: cst.CSTNode, ctx: Context) -> bool:
-    """Whether a call is of a tensor, a container or a function of torch: none of those looks for the model itself."""
+    """Whether a call is of a tensor, a container or a function of torch: none of those looks for the model itself.
+
+    Nor does a load into another model, `twin.load_state_dict(model.state_dict())`.
+    """
     function = cst.ensure_type(call, cst.Call).func
     if isinstance(function, cst.Name) and function.value in QUIET_FUNCTIONS:
         return True
@@ -289,6 +293,9 @@ def _is_harmless(call: cst.CSTNode, ctx: Context) -> bool:
     known = READS | COPIES | ASKS | IN_PLACE | ON_CONTAINERS | ON_TEXTS | {*_LOOPS, "state_dict"}
     if isinstance(function, cst.Attribute) and function.attr.value in known:
         return True
+    if is_attribute(function, "load_state_dict"):
+        other = cst.ensure_type(function, cst.Attribute).value
+        return ModelKind.UNKNOWN not in ctx.kinds(other) and wrapped_around(other, ctx) is None
     runs = ctx.runs(cst.ensure_type(call, cst.Call))
     return bool(runs) and all(_deals_in_texts(where, each) for where, each in runs)
 

@@ -422,6 +422,20 @@ def test_state_dict_of_a_part_that_is_loaded_inside() -> None:
     assert f"    with summon_full_params(model):\n        {load}\n" in result.text
 
 
+def test_state_dict_that_another_model_loads_inside() -> None:
+    """An average on the CPU, an evaluation of a plain copy: what is loaded there is none of the shards."""
+    load = "    twin = {}\n    with FSDP.summon_full_params(model, writeback=False):\n        twin.load_state_dict({})\n"
+    head = HEAD.replace("\n\n\n", "\nfrom torch import nn\n\n\n")
+    result = rewrite(head + load.format("nn.Linear(2, 2)", "model.module.state_dict(), strict=False"))
+    assert not result.support
+    assert "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), strict=False" in result.text
+    named = '{k.replace("a.", ""): v for k, v in model.state_dict().items()}'
+    assert "summon_full_params" not in rewrite(head + load.format("nn.Linear(2, 2)", named)).text
+    for unseen in ("net", "model.head", "x"):
+        text = rewrite(head + load.format(unseen, "model.state_dict()")).text
+        assert "    with summon_full_params(model, writeback=False):\n" in text
+
+
 def test_summoned_model_of_another_function() -> None:
     text = HEAD + "    read(model)\n\n\ndef read(m):\n    with m.summon_full_params(m):\n        print(m)\n"
     assert rewrite(text).text.endswith("    with summon_full_params(m):\n        print(m)\n")
