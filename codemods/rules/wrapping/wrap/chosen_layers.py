@@ -250,7 +250,14 @@ def _is_called(node: cst.CSTNode, ctx: Context) -> bool:
 
 
 def _is_gone_over(layers: cst.CSTNode, ctx: Context) -> bool:
-    return getattr(ctx.parent(layers), "iter", None) is layers
+    """`for f in self.layers`, and `enumerate(self.layers)`."""
+    holder = ctx.parent(layers)
+    is_counted = isinstance(holder, cst.Arg) and is_call_to(ctx.parent(holder), "enumerate", "zip")
+    return is_counted or getattr(holder, "iter", None) is layers
+
+
+def _is_item(layers: cst.CSTNode, ctx: Context) -> bool:
+    return isinstance(holder := ctx.parent(layers), cst.Subscript) and holder.value is layers
 
 
 def _layers_of(ctx: Context, init: cst.FunctionDef, owner: cst.ClassDef) -> Iterator[str]:
@@ -263,11 +270,12 @@ def _layers_of(ctx: Context, init: cst.FunctionDef, owner: cst.ClassDef) -> Iter
 
 
 def _is_given(layer: str, made: cst.BaseExpression, init: cst.FunctionDef, owner: cst.ClassDef, ctx: Context) -> bool:
-    """`self.fn = fn`, which the class calls, and which the program makes as `Residual(nn.Linear(4, 4))`."""
+    """`self.fn = fn`, which the class calls or goes over, and which the program makes: `Residual(nn.Linear(4, 4))`."""
     if not isinstance(made, cst.Name) or made.value not in parameter_names(init):
         return False
-    calls = (node for node in ctx.inside(owner.body) if isinstance(node, cst.Call) and place(node.func) == layer)
-    return any(calls) and any(_has_parameters(each.node, each.file) for each in ctx.origins(made))
+    uses = (node for node in ctx.inside(owner.body) if isinstance(node, cst.Attribute) and place(node) == layer)
+    is_run = any(_is_called(use, ctx) or _is_gone_over(use, ctx) or _is_item(use, ctx) for use in uses)
+    return is_run and any(_has_parameters(each.node, each.file) for each in ctx.origins(made))
 
 
 def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> Iterator[tuple[str | None, cst.BaseExpression]]:
@@ -351,8 +359,11 @@ def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
     if isinstance(holder, (cst.DictElement, cst.Element)):  # `{"a": self.a, "b": self.b}[kind]`
         display = ctx.parent(holder)
         return display is not None and _is_picked(ctx.parent(display), given, ctx)
-    if isinstance(holder, cst.Arg) and _draws(ctx.parent(holder) or holder, ctx):  # `random.choice(self.branches)(x)`
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    if call is not None and _draws(call, ctx):  # `random.choice(self.branches)(x)`
         return True
+    if is_call_to(call, "getattr") and len(call.args) == 2:  # `getattr(self.experts, f"expert_{i}")`
+        return _reads(call.args[1], given, ctx)
     return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx) or _is_skipped_by_number(use, method)
 
 
@@ -475,13 +486,24 @@ def _is_skipped(use: cst.CSTNode, method: Method, ctx: Context) -> bool:
         if isinstance(loop, cst.CompFor) and inner is loop.iter:
             return _is_filtered(loop, given, ctx)
         if isinstance(loop, cst.For) and inner is loop.iter:
-            names = set(bound(loop.target))
+            names = _bound_to_layers(loop, use, ctx)
             named = [node for node in ctx.inside(loop.body) if isinstance(node, cst.Name) and node.value in names]
             run = [node for node in named if isinstance(ctx.parent(node), (cst.Call, cst.Arg))]
+            if not run and any(loop.body in ctx.ancestors(each) for each in method.uses_of(place(use) or "")):
+                return True  # `for name in self.experts:` runs what it reads by the name
             return bool(run) and (_is_under_a_choice(run, loop, given, ctx) or _is_left_early(loop, run, given, ctx))
         if loop is method.node:
             break
     return False
+
+
+def _bound_to_layers(loop: cst.For, layers: cst.CSTNode, ctx: Context) -> set[str]:
+    """`expert` of `for key, expert in self.experts.items()`, and of `for expert, mask in zip(self.experts, masks)`."""
+    around = {layers, *ctx.ancestors(layers)}
+    over, target = next((each for each in _gone_over(loop.iter, loop.target) if each[0] in around), (None, loop.target))
+    is_by_key = called_on(over, "items", "named_children") is not None
+    last = target.elements[-1].value if is_by_key and isinstance(target, cst.Tuple) else target
+    return set(bound(last))
 
 
 def _is_filtered(loop: cst.CompFor, given: set[str], ctx: Context) -> bool:
@@ -507,7 +529,7 @@ def _is_skipped_by_number(use: cst.CSTNode, method: Method) -> bool:
     made = _made_of(method.node, method.given, ctx)
     if isinstance(loop, cst.CompFor):
         return _is_filtered(loop, made, ctx)
-    uses = [each for each in method.uses_of(place(use) or "") if loop in ctx.ancestors(each)]
+    uses = [each for each in method.uses_of(place(use) or "") if loop.body in ctx.ancestors(each)]
     run = [each for use_here in uses for each in _runs_of(use_here, ctx)]
     return bool(run) and (_is_under_a_choice(run, loop, made, ctx) or _is_left_early(loop, run, made, ctx))
 

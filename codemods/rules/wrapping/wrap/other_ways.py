@@ -18,7 +18,7 @@ from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.once import once
 from codemods.reading.places import place
-from codemods.reading.shapes import called_on, comparison, parameter_names
+from codemods.reading.shapes import called_on, comparison, is_call_to, parameter_names
 from codemods.reading.words import is_name
 
 from .chosen_layers import Method, asks_a_switch, decides_by_values, held_modules, layers_and_methods
@@ -104,6 +104,8 @@ def runs_all_or_nothing(ctx: Context, owner: cst.ClassDef) -> bool:
     if len({*tests}) < len(tests):
         return False  # two throws of the dice
     held = {f"self.{name}" for name in held_modules(ctx, owner)}
+    if any(is_call_to(node, "getattr") for each in methods.values() for node in each.ctx.inside(each.node.body)):
+        return False  # `getattr(self, task)(x)`
     others = [method for name, method in methods.items() if name != "forward" and not held.isdisjoint(method.uses)]
     if any(isinstance(node, cst.If) for method in others for node in method.ctx.inside(method.node.body)):
         return False

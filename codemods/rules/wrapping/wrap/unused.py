@@ -82,7 +82,7 @@ def _run_whole_or_not(ctx: Context, call: cst.Call) -> set[cst.ClassDef]:
 
 @once
 def _runs_whole_or_not(ctx: Context, owner: cst.ClassDef) -> bool:
-    return not _cuts_off(ctx, owner) and runs_all_or_nothing(ctx, owner)
+    return not (_cuts_off(ctx, owner) or picks_some(ctx, owner)) and runs_all_or_nothing(ctx, owner)
 
 
 def _leaving(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
