@@ -424,7 +424,9 @@ def test_state_dict_of_a_part_that_is_loaded_inside() -> None:
 
 def test_state_dict_that_another_model_loads_inside() -> None:
     """An average on the CPU, an evaluation of a plain copy: what is loaded there is none of the shards."""
-    load = "    twin = {}\n    with FSDP.summon_full_params(model, writeback=False):\n        twin.load_state_dict({})\n"
+    load = (
+        "    twin = {}\n    with FSDP.summon_full_params(model, writeback=False):\n        twin.load_state_dict({})\n"
+    )
     head = HEAD.replace("\n\n\n", "\nfrom torch import nn\n\n\n")
     result = rewrite(head + load.format("nn.Linear(2, 2)", "model.module.state_dict(), strict=False"))
     assert not result.support

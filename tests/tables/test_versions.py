@@ -556,6 +556,7 @@ def test_layers_by_their_numbers_are_all_run() -> None:
         "for i in range(2):\n            x = self.image[i](x)",
         "for i, each in enumerate(image):\n            x = x + self.image[i](each)",
         "x = sum(self.image[i](x) for i in range(2) if i % 2)",
+        "for i in range(2):\n            x = getattr(self.image, f'{i}')(x)",
     )
     for loop in loops:
         text = CHOOSING.format(layer="nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])", use=loop)

@@ -61,6 +61,16 @@ class Method:
         """The same, and what is drawn at random or computed of that."""
         return _made_of(self.node, self.values, self.ctx)
 
+    @cached_property
+    def own_by_name(self) -> Sequence[cst.BaseExpression]:
+        """`self` of `getattr(self, f"expert_{i}")`."""
+        calls = (node for node in self.ctx.inside(self.node.body) if is_call_to(node, "getattr"))
+        return [call.args[0].value for call in calls if call.args and is_name(call.args[0].value, "self")]
+
+    def uses_alike(self, use: cst.BaseExpression) -> Sequence[cst.BaseExpression]:
+        """The uses of what this is one of."""
+        return self.own_by_name if isinstance(use, cst.Name) else self.uses_of(place(use) or "")
+
     def uses_of(self, layer: str) -> Sequence[cst.Attribute]:
         return self.uses.get(layer, ())
 
@@ -137,8 +147,22 @@ def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
     forward = methods.get("forward")
     if forward is None:
         return False
-    uses = map(forward.uses_of, layers)
+    uses: list[Sequence[cst.BaseExpression]] = [*map(forward.uses_of, layers)]
+    if forward.own_by_name and any(_registers_by_name(where, each) for where, each in with_bases(ctx, owner)):
+        uses.append(forward.own_by_name)
     return any(found and all(_is_left_out(use, forward) for use in found) for found in uses)
+
+
+def _registers_by_name(ctx: Context, owner: cst.ClassDef) -> bool:
+    """`self.add_module(f"expert_{i}", nn.Linear(2, 2))`, and `setattr` of the same."""
+    for node in ctx.inside(owner.body):
+        if not isinstance(node, cst.Call) or len(node.args) < 2:
+            continue
+        is_own = called_on(node, "add_module", "register_module") is not None or is_call_to(node, "setattr")
+        *_, name, made = (argument.value for argument in node.args)
+        if is_own and not isinstance(name, cst.SimpleString) and _has_parameters(made, ctx):
+            return True
+    return False
 
 
 def asks_for_values(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -189,6 +213,7 @@ def _runs_or_skips(choice: cst.If | cst.IfExp | cst.CompIf, method: Method, laye
     return any(
         isinstance(node, cst.Continue)
         or (isinstance(node, cst.Attribute) and place(node) in layers)
+        or is_call_to(node, "getattr")
         or (isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in names)
         for node in inside
     )
@@ -352,7 +377,7 @@ def _is_chosen_in(method: Method, layer: str) -> bool:
     return all(_is_left_out(use, method) for use in uses)
 
 
-def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
+def _is_left_out(use: cst.BaseExpression, method: Method) -> bool:
     """Whether a list of layers is read to run some of them."""
     given, ctx = method.given, method.ctx
     holder = ctx.parent(use)
@@ -363,7 +388,7 @@ def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
     if call is not None and _draws(call, ctx):  # `random.choice(self.branches)(x)`
         return True
     if is_call_to(call, "getattr") and len(call.args) == 2:  # `getattr(self.experts, f"expert_{i}")`
-        return _reads(call.args[1], given, ctx)
+        return _reads(call.args[1], given, ctx) or _is_skipped_by_number(use, method)
     return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx) or _is_skipped_by_number(use, method)
 
 
@@ -512,15 +537,13 @@ def _is_filtered(loop: cst.CompFor, given: set[str], ctx: Context) -> bool:
     return any(_depends(each.test, known, ctx) for each in loop.ifs)
 
 
-def _is_skipped_by_number(use: cst.CSTNode, method: Method) -> bool:
+def _is_skipped_by_number(use: cst.BaseExpression, method: Method) -> bool:
     """Whether a loop over numbers of layers leaves some out: `if counts[i] == 0: continue`, `self.experts[i](x)`.
 
     Or a comprehension: `self.experts[i](x) for i in range(n) if (top == i).any()`.
     """
-    ctx, holder = method.ctx, method.ctx.parent(use)
-    if not isinstance(holder, cst.Subscript):
-        return False
-    numbers = {node.value for part in holder.slice for node in ctx.inside(part) if isinstance(node, cst.Name)}
+    ctx, keys = method.ctx, _keys(use, method.ctx)
+    numbers = {node.value for part in keys for node in ctx.inside(part) if isinstance(node, cst.Name)}
     around = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
     loops = (each for outer in around for each in _loops_of(outer))
     loop = next((each for each in loops if numbers & set(bound(each.target))), None)
@@ -529,7 +552,7 @@ def _is_skipped_by_number(use: cst.CSTNode, method: Method) -> bool:
     made = _made_of(method.node, method.given, ctx)
     if isinstance(loop, cst.CompFor):
         return _is_filtered(loop, made, ctx)
-    uses = [each for each in method.uses_of(place(use) or "") if loop.body in ctx.ancestors(each)]
+    uses = [each for each in method.uses_alike(use) if loop.body in ctx.ancestors(each)]
     run = [each for use_here in uses for each in _runs_of(use_here, ctx)]
     return bool(run) and (_is_under_a_choice(run, loop, made, ctx) or _is_left_early(loop, run, made, ctx))
 
@@ -544,9 +567,19 @@ def _loops_of(node: cst.CSTNode) -> Iterator[cst.For | cst.CompFor]:
         head = head.inner_for_in
 
 
-def _runs_of(use: cst.CSTNode, ctx: Context) -> Sequence[cst.CSTNode]:
+def _keys(layers: cst.BaseExpression, ctx: Context) -> Sequence[cst.CSTNode]:
+    """`i` of `self.experts[i]`, and `f"expert_{i}"` of `getattr(self.experts, f"expert_{i}")`."""
+    holder = ctx.parent(layers)
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    if is_call_to(call, "getattr"):
+        return call.args[1:]
+    return holder.slice if isinstance(holder, cst.Subscript) else ()
+
+
+def _runs_of(use: cst.BaseExpression, ctx: Context) -> Sequence[cst.CSTNode]:
     """Where a layer is read: behind `expert = self.experts[i]`, where that is called."""
-    statement = ctx.parent(ctx.parent(use) or use)
+    read = ctx.parent(use)
+    statement = ctx.parent((ctx.parent(read) if isinstance(read, cst.Arg) else read) or use)
     target = only_target(statement) if isinstance(statement, cst.Assign) else None
     uses = ctx.uses(statement) if isinstance(statement, cst.Assign) and isinstance(target, cst.Name) else ()
     return list(uses) or [use]
