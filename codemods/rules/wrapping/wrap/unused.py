@@ -7,6 +7,7 @@ for ever, or die, where they disagree. torch 2.13 can do as FSDP1 did.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import libcst as cst
 
@@ -47,10 +48,9 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     """
     if _is_said(ctx, call) or leaves_outputs(ctx, call):
         return True
-    spared = _run_whole_or_not(ctx, call)
-    if any(owner not in spared and _uses_some(where, owner) for where, owner in sharded_classes(ctx, call)):
-        return True
-    return any(owner not in spared for owner in (*_inner(ctx, call), *_leaving(ctx, call)))
+    using_some = (owner for where, owner in sharded_classes(ctx, call) if _uses_some(where, owner))
+    found = chain(using_some, _inner(ctx, call), _leaving(ctx, call))
+    return any(owner not in _run_whole_or_not(ctx, call) for owner in found)
 
 
 def _is_said(ctx: Context, call: cst.Call) -> bool:
@@ -65,7 +65,7 @@ def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
     models = [owner for _, owner in model_classes(ctx, call)]
     units = [(where, owner) for where, owner in sharded_classes(ctx, call) if owner not in models]
     spared = _run_whole_or_not(ctx, call)
-    if any(owner not in spared and _uses_some(where, owner) for where, owner in units):
+    if any(_uses_some(where, owner) and owner not in spared for where, owner in units):
         return False
     inner = [owner for owner in (*_inner(ctx, call), *_leaving(ctx, call)) if owner not in spared]
     return not any(owner is unit or owner in may_hold(where, unit) for owner in inner for where, unit in units)
