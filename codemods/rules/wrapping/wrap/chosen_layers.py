@@ -203,12 +203,15 @@ def _runs_or_skips(choice: cst.If | cst.IfExp | cst.CompIf, method: Method, laye
     A filter stands for what its comprehension makes.
     """
     ctx = method.ctx
-    around = enclosing(ctx, choice, cst.BaseComp) if isinstance(choice, cst.CompIf) else None
     names: set[str] = set()
     for node in ctx.inside(method.node.body):
         if isinstance(node, (cst.Assign, cst.For, cst.CompFor)):
             names |= set(bound(node.targets[0].target if isinstance(node, cst.Assign) else node.target))
-    branches = (around,) if isinstance(choice, cst.CompIf) else (choice.body, choice.orelse)
+    branches: Sequence[cst.CSTNode | None]
+    if isinstance(choice, cst.CompIf):
+        branches = [node for node in ctx.ancestors(choice) if isinstance(node, cst.BaseComp)][:1]
+    else:
+        branches = [choice.body, choice.orelse]
     inside = (node for branch in branches if branch is not None for node in ctx.inside(branch))
     return any(
         isinstance(node, cst.Continue)
