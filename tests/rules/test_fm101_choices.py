@@ -1324,6 +1324,40 @@ def test_shared_function_has_a_name_of_its_own() -> None:
     assert "def shard_module(model, unit_classes, **fsdp_kwargs):\n" in result.after["settings.py"]
 
 
+TWO_MAKERS = (
+    SETTINGS
+    + "\n\n"
+    + code(
+        """
+        def settings_of_teacher():
+            policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            precision = MixedPrecision(reduce_dtype=torch.bfloat16, cast_forward_inputs=True)
+            return {"auto_wrap_policy": policy, "mixed_precision": precision, "sync_module_states": True}, 1
+        """
+    )
+)
+TWO_DICTS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from settings import settings_of, settings_of_teacher
+
+
+def wrap(model, teacher, mode):
+    kwargs = settings_of(mode)
+    model = FSDP(model, **kwargs)
+    kwargs, _ = settings_of_teacher()
+    teacher = FSDP(teacher, **kwargs)
+    return model, teacher
+"""
+
+
+def test_policy_that_only_a_dict_that_goes_on_reads() -> None:
+    """It was taken for a member of a list of policies, and its line went: an error of the tool's own."""
+    wraps = TWO_DICTS.replace("    kwargs = settings_of(mode)\n    model = FSDP(model, **kwargs)\n", "")
+    result = rewrite_files({"settings.py": TWO_MAKERS, "train.py": wraps})
+    assert "    unit_classes = (Block,)\n    precision = " in result.after["settings.py"]
+
+
 ALONE = {
     "one call": ONE_EACH,
     "a maker that is imported with its module": WRAPS.replace(
