@@ -1358,6 +1358,56 @@ def test_policy_that_only_a_dict_that_goes_on_reads() -> None:
     assert "    unit_classes = (Block,)\n    precision = " in result.after["settings.py"]
 
 
+def test_functions_beside_two_makers_have_two_names() -> None:
+    """Of one name, the second one would have been called for both."""
+    result = rewrite_files({"settings.py": TWO_MAKERS, "train.py": TWO_DICTS, "tune.py": TWO_DICTS})
+    assert "def shard(model, unit_classes, **fsdp_kwargs):\n" in result.after["settings.py"]
+    assert "def shard_module(model, unit_classes, sync_module_states, **fsdp_kwargs):\n" in result.after["settings.py"]
+    assert "    shard(model, **kwargs)\n" in result.after["train.py"]
+    assert "    shard_module(teacher, **kwargs)\n" in result.after["train.py"]
+
+
+def test_a_maker_that_is_imported_below_from_the_same_module() -> None:
+    below = TWO_DICTS.replace(", settings_of_teacher\n", "\n").replace(
+        "    kwargs, _", "    from settings import settings_of_teacher\n\n    kwargs, _"
+    )
+    result = rewrite_files({"settings.py": TWO_MAKERS, "train.py": below, "tune.py": below})
+    assert "    shard_module(teacher, **kwargs)\n" in result.after["train.py"]
+
+
+def test_dict_that_comes_by_a_name_that_is_bound_again() -> None:
+    """A tuple that binds the name of another dict reads none."""
+    text = TWO_DICTS.replace("kwargs = settings_of(mode)", "kwargs, _ = settings_of(mode), 0")
+    wraps = text.replace("settings_of(mode), 0", "settings_of(mode)")
+    maker = TWO_MAKERS.replace('"device_id": device}\n', '"device_id": device}, 2\n')
+    result = rewrite_files({"settings.py": maker, "train.py": wraps, "tune.py": wraps})
+    assert "    shard(model, **kwargs)\n" in result.after["train.py"]
+    assert "ShardingStrategy" not in result.after["settings.py"]
+
+
+MAY_SAY = SETTINGS.replace("    return {", "    kwargs = {") + (
+    '    if torch.cuda.is_available():\n        kwargs.update({"use_orig_params": False, "forward_prefetch": True})\n    return kwargs\n'
+)
+
+
+def test_calls_that_say_besides_what_fsdp2_needs_none_of() -> None:
+    """Whether a call or the dict says `use_orig_params`, the dict is the same."""
+    says = ONE_EACH.replace("**kwargs", "**kwargs, use_orig_params=True")
+    result = rewrite_files({"settings.py": MAY_SAY, "train.py": says, "tune.py": ONE_EACH})
+    assert "def shard(model, unit_classes, **fsdp_kwargs):\n" in result.after["settings.py"]
+    assert "use_orig_params" not in result.after["settings.py"]
+    assert "    shard(model, **kwargs)\n" in result.after["train.py"]
+
+
+def test_calls_that_say_besides_what_fsdp2_needs() -> None:
+    """The dict of one is not that of the other."""
+    syncs = MAY_SAY.replace("use_orig_params", "sync_module_states")
+    says = ONE_EACH.replace("**kwargs", "**kwargs, sync_module_states=True")
+    result = rewrite_files({"settings.py": syncs, "train.py": says, "tune.py": ONE_EACH})
+    assert "def shard" not in result.after["settings.py"]
+    assert 'policy = kwargs["auto_wrap_policy"]\n' in result.after["tune.py"]
+
+
 ALONE = {
     "one call": ONE_EACH,
     "a maker that is imported with its module": WRAPS.replace(
