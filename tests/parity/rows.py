@@ -2393,6 +2393,33 @@ for choice in ("bf16", "no"):
             return FSDP(model, device_id=torch.cuda.current_device(), use_orig_params=True, **kwargs)
         """,
     )
+for low in (True, False):
+    program(
+        f"what a function makes and a condition puts into a dict, {low}",
+        f"""
+        class Args:
+            low, prefetch = {low}, "pre"
+
+
+        def precision_of(low):
+            dtype = torch.bfloat16 if low else torch.float32
+            return MixedPrecision(param_dtype=dtype, reduce_dtype=dtype, buffer_dtype=dtype)
+
+
+        def wrap(model, args):
+            kwargs = {{"use_orig_params": True, "auto_wrap_policy": ModuleWrapPolicy({{Block}})}}
+            if args.low:
+                kwargs["mixed_precision"] = precision_of(args.low)
+            if args.prefetch:
+                if args.prefetch in ("pre", "post"):
+                    kwargs["forward_prefetch"] = args.prefetch == "pre"
+            return FSDP(model, {HERE}, **kwargs)
+
+
+        def build():
+            return wrap(Attention(), Args())
+        """,
+    )
 program(
     "ignored_modules that a condition puts into a dict",
     """

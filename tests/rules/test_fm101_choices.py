@@ -1386,7 +1386,9 @@ def test_dict_that_comes_by_a_name_that_is_bound_again() -> None:
 
 
 MAY_SAY = SETTINGS.replace("    return {", "    kwargs = {") + (
-    '    if torch.cuda.is_available():\n        kwargs.update({"use_orig_params": False, "forward_prefetch": True})\n    return kwargs\n'
+    "    if torch.cuda.is_available():\n"
+    '        kwargs.update({"use_orig_params": False, "forward_prefetch": True})\n'
+    "    return kwargs\n"
 )
 
 

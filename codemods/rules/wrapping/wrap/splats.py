@@ -14,6 +14,7 @@ from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import bound_once, call_by, contains, upward
 from codemods.reading.shapes import called_on, is_call_to, key_of, keywords, parameter_names
 from codemods.reading.wrapped import is_on_another_way
+from codemods.tables.arguments import DROPPED
 
 from .draft import Entry, Switch, Value
 from .entries import of_dict
@@ -258,6 +259,9 @@ def _put(found: Spread, store: _Store) -> None:
     values = found.values
     for name, value in store.given.values.items():
         before = values.get(name)
+        if name in DROPPED:
+            values.setdefault(name, value)  # whichever it is, FSDP2 needs none
+            continue
         if len(store.tests) > 1:
             raise NotStatic(f"{name} is set under several conditions")
         ((test, holds),) = store.tests
