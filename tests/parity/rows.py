@@ -2395,6 +2395,23 @@ for choice in ("bf16", "no"):
     )
 for low in (True, False):
     program(
+        f"what a condition adds to a dict by |=, {low}",
+        f"""
+        def wrap(model, low):
+            kwargs = dict(use_orig_params=True, {HERE})
+            kwargs |= {{"auto_wrap_policy": ModuleWrapPolicy({{Block}})}}
+            if low:
+                kwargs |= dict(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+            else:
+                kwargs |= {{"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}}
+            return FSDP(model, **kwargs)
+
+
+        def build():
+            return wrap(Plain(), {low})
+        """,
+    )
+    program(
         f"what a function makes and a condition puts into a dict, {low}",
         f"""
         class Args:

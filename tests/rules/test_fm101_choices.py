@@ -2665,3 +2665,45 @@ def test_arguments_that_another_file_makes_in_a_way_that_is_not_read(factory: st
     )
     after = rewrite_files({"config.py": config, "train.py": text}).after["train.py"]
     assert "unread = [name for name, value in cfg.extra.items() if value is not None and name not in known]" in after
+
+
+JOINED = """
+def wrap(model, args):
+    kwargs = {"use_orig_params": True}
+    kwargs |= {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+    if args.offload:
+        kwargs |= dict(cpu_offload=CPUOffload(offload_params=True))
+    return FSDP(model, **kwargs)
+"""
+
+
+def test_what_is_added_to_a_dict_by_an_operator() -> None:
+    assert written(JOINED) == code(
+        """
+        def wrap(model, args):
+            return fully_shard(
+                model,
+                reshard_after_forward=False,
+                offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy(),
+            )
+        """
+    )
+
+
+ADDED_OTHERWISE = {
+    "of a parameter": ('    kwargs = {"use_orig_params": True}\n', ""),
+    "in a loop": ("    if args.offload:", "    for _ in range(args.n):"),
+    "of itself": ("|= dict(", "|= dict(**kwargs, "),
+    "of what is not seen": ("|= dict(cpu_offload=CPUOffload(offload_params=True))", "|= args.more"),
+    "of two dicts": ("    kwargs |= {", "    if args.other:\n        kwargs = {}\n    kwargs |= {"),
+    "bound otherwise": ("    if args.offload:", "    for kwargs in args.many:"),
+    "by another operator": ("|= dict(cpu_offload=CPUOffload(offload_params=True))", "&= args.more"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), ADDED_OTHERWISE.values(), ids=ADDED_OTHERWISE)
+def test_what_may_be_added_otherwise_is_read_at_run_time(old: str, new: str) -> None:
+    text = JOINED.replace(old, new)
+    assert text != JOINED
+    text = text if "kwargs = {" in text else text.replace("(model, args)", "(model, args, kwargs)")
+    assert "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy(),\n" not in written(text)
