@@ -2707,3 +2707,26 @@ def test_what_may_be_added_otherwise_is_read_at_run_time(old: str, new: str) -> 
     assert text != JOINED
     text = text if "kwargs = {" in text else text.replace("(model, args)", "(model, args, kwargs)")
     assert "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy(),\n" not in written(text)
+
+
+EMPTIED = """
+def settings_of(args):
+    kwargs = {{
+        "use_orig_params": True,{said}
+        "limit_all_gathers": True,  # as torch says
+    }}
+    if args.offload:
+        kwargs["cpu_offload"] = CPUOffload(offload_params=True)
+    return kwargs
+
+
+def wrap(model, args):
+    kwargs = settings_of(args)
+    return FSDP(model, **kwargs)
+"""
+
+
+def test_a_dict_of_which_nothing_is_left_stands_on_one_line() -> None:
+    assert "    kwargs = {}\n    if args.offload:\n" in written(EMPTIED.format(said=""))
+    said = "\n        # what all models share"
+    assert "    kwargs = {\n        # what all models share\n    }\n" in written(EMPTIED.format(said=said))
