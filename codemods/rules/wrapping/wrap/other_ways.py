@@ -21,7 +21,8 @@ from codemods.reading.places import place
 from codemods.reading.shapes import called_on, comparison, is_call_to, parameter_names
 from codemods.reading.words import is_name
 
-from .chosen_layers import Method, asks_a_switch, decides_by_values, held_modules, layers_and_methods
+from .chosen_layers import asks_a_switch, decides_by_values
+from .held_layers import Method, held_modules, layers_and_methods
 
 _MANY = 64
 """A `forward` with more ways is not read."""

@@ -15,7 +15,7 @@ from codemods.reading.places import bound, place
 from codemods.reading.shapes import key_of, only_target
 from codemods.reading.words import last_name
 
-from .chosen_layers import Method, layers_and_methods
+from .held_layers import Method, layers_and_methods
 
 _VALUES_ALONE = frozenset({"detach", "item", "tolist", "shape", "dtype", "device"})
 

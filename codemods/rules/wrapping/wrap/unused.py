@@ -20,8 +20,9 @@ from codemods.reading.shapes import only_target
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.versions import exists
 
-from .chosen_layers import asks_for_values, is_chosen_by_input, layers_and_methods, picks_some
+from .chosen_layers import asks_for_values, is_chosen_by_input, picks_some
 from .draft import Draft, Note
+from .held_layers import layers_and_methods
 from .other_ways import leaves_by_values, leaving_layers, runs_all_or_nothing
 from .unread_outputs import leaves_outputs
 
