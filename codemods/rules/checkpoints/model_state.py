@@ -94,7 +94,7 @@ from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
-from codemods.reading.engines import is_another_engines
+from codemods.reading.engines import is_another_engines, is_xlas
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.just_made import is_just_made
@@ -204,7 +204,7 @@ def _is_loaded_before_wrapping(found: StateCall, ctx: PlannedContext) -> bool:
 
 def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     model, method = receiver(call, ctx), last_name(call.func)
-    if model is None or method not in _METHODS or is_another_engines(call, ctx):
+    if model is None or method not in _METHODS or is_another_engines(call, ctx) or is_xlas(model, ctx):
         return None
     is_inner = method == "state_dict" and is_inner_module(model, call, ctx)
     if is_just_made(ctx, model) and ctx.kinds(model) != {ModelKind.UNKNOWN} and not is_inner:
