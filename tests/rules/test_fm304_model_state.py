@@ -1525,3 +1525,31 @@ def test_what_has_the_shard_metadata_of_xla_is_no_model_of_ours() -> None:
     text = XLAS.format(', "shard_metadata": self.model.get_shard_metadata()')
     assert "model.state_dict()," in rewrite(text).text
     assert "model.state_dict()" not in rewrite(XLAS.format("")).text
+
+
+TWO = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def main(net, average, group, policy):
+    model = FSDP(net, {})
+    average = FSDP(average)
+    average.load_state_dict(model.state_dict())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_kept"),
+    [
+        ("", True),
+        ("auto_wrap_policy=policy, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", True),
+        ("sharding_strategy=ShardingStrategy.NO_SHARD", False),
+        ("process_group=group", False),
+        ("group", False),
+        ("**policy", False),
+    ],
+)
+def test_shards_go_from_model_to_model_as_they_are(arguments: str, is_kept: bool) -> None:
+    """It was gathered on all ranks, and cut again: nine lines (CSYE7105)."""
+    text = rewrite(TWO.format(arguments)).text
+    assert ("    average.load_state_dict(model.state_dict())\n" in text) == is_kept

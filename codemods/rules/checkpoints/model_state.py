@@ -89,6 +89,7 @@ from codemods.api import (
 )
 from codemods.plan import PlannedContext
 from codemods.reading.after_forward import holds_copies
+from codemods.reading.alike import is_between_alike
 from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
@@ -342,7 +343,7 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
-    if is_way_without_fsdp(found.call, ctx):
+    if is_way_without_fsdp(found.call, ctx) or is_between_alike(found.call, ctx):
         return None
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
