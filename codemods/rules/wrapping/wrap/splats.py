@@ -14,6 +14,7 @@ from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import bound_once, call_by, contains, upward
 from codemods.reading.shapes import called_on, is_call_to, key_of, keywords, parameter_names
 from codemods.reading.wrapped import is_on_another_way
+from codemods.tables.arguments import DROPPED
 
 from .draft import Entry, Switch, Value
 from .entries import of_dict
@@ -255,16 +256,24 @@ def _put(found: Spread, store: _Store) -> None:
         return
     if store.given.open or store.given.closed:
         raise NotStatic("a dict that may hold more is put into another one under a condition")
-    values = found.values
     for name, value in store.given.values.items():
-        before = values.get(name)
-        if len(store.tests) > 1:
+        if len(store.tests) > 1 and name not in DROPPED:
             raise NotStatic(f"{name} is set under several conditions")
-        ((test, holds),) = store.tests
-        if isinstance(before, Switch) and before.test is test:  # the other branch of the same `if`
-            values[name] = Switch(test, value, before.orelse) if holds else Switch(test, before.body, value)
-        else:
-            values[name] = Switch(test, value, before) if holds else Switch(test, before, value)
+        found.values[name] = _under(store.tests, value, found.values.get(name))
+
+
+def _under(
+    tests: tuple[tuple[cst.BaseExpression, bool], ...], value: Value | None, before: Value | None
+) -> Value | None:
+    """What an argument is behind a store under some conditions, the outermost first: `elif` is inside of `if`."""
+    if not tests:
+        return value
+    (test, holds), *inner = tests
+    is_same = isinstance(before, Switch) and before.test is test  # another branch of the same `if`
+    body, orelse = (before.body, before.orelse) if isinstance(before, Switch) and is_same else (before, before)
+    if holds:
+        return Switch(test, _under(tuple(inner), value, body), orelse)
+    return Switch(test, body, _under(tuple(inner), value, orelse))
 
 
 def _whole_branches(ctx: Context, statements: list[cst.CSTNode]) -> list[cst.CSTNode]:
