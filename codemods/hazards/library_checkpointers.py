@@ -55,7 +55,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
 from codemods.plan import PlannedContext
-from codemods.reading.shapes import is_attribute, is_call_to
+from codemods.reading.shapes import called_on, is_attribute, is_call_to
 
 CODE = "FM315"
 
@@ -145,8 +145,7 @@ def _named(owner: cst.ClassDef, ctx: Context) -> Iterator[str]:
 def _loads_in_context(block: cst.With, ctx: Context) -> bool:
     """`with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT): super().load(path)`."""
     is_full = any(is_attribute(each, _IN_CONTEXT) for item in block.items for each in ctx.inside(item))
-    asked = (call for call in ctx.inside(block.body) if isinstance(call, cst.Call) and is_attribute(call.func, "load"))
-    return is_full and any(is_call_to(call.func.value, "super") for call in asked)
+    return is_full and any(is_call_to(called_on(each, "load"), "super") for each in ctx.inside(block.body))
 
 
 CHECK = Check(CODE, "library-checkpointer", __doc__, words=(_NAME,), find=find, stops=stops)

@@ -70,7 +70,8 @@ def full_state_loads(model: nn.Module) -> Generator[None, None, None]:
             if full is not None and not isinstance(full, DTensor):
                 state[prefix + name] = distribute_tensor(full.detach(), own.device_mesh, own.placements)
 
-    hook = model.register_load_state_dict_pre_hook(scatter)
+    register: Any = model.register_load_state_dict_pre_hook
+    hook = register(scatter)
     try:
         yield
     finally:

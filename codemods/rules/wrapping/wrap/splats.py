@@ -262,9 +262,7 @@ def _put(found: Spread, store: _Store) -> None:
         found.values[name] = _under(store.tests, value, found.values.get(name))
 
 
-def _under(
-    tests: tuple[tuple[cst.BaseExpression, bool], ...], value: Value | None, before: Value | None
-) -> Value | None:
+def _under(tests: tuple[tuple[cst.BaseExpression, bool], ...], value: Value, before: Value | None) -> Value:
     """What an argument is behind a store under some conditions, the outermost first: `elif` is inside of `if`."""
     if not tests:
         return value
