@@ -266,12 +266,16 @@ def _uses(ctx: Context, statement: cst.Assign | cst.AnnAssign) -> Sequence[Place
     """Where the one name is read that a statement binds, in other files too; None for other targets."""
     target = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
     several = isinstance(statement, cst.Assign) and len(statement.targets) > 1
-    if several or not isinstance(target, cst.Name):
-        return None
-    at_top = isinstance(ctx.scope(statement), cst.Module)
-    if isinstance(ctx.scope(statement), cst.ClassDef) or (at_top and ctx.is_read_elsewhere(target.value)):
+    if several or not isinstance(target, cst.Name) or not _is_seen_whole(ctx, statement, target.value):
         return None
     return [(ctx, use) for use in ctx.uses(statement)]
+
+
+def _is_seen_whole(ctx: Context, statement: cst.Assign | cst.AnnAssign, name: str) -> bool:
+    """Whether what a statement binds to a name is read by that name in this file, and nowhere else."""
+    scope = ctx.scope(statement)
+    is_shared = isinstance(scope, cst.Module) and ctx.is_read_elsewhere(name)
+    return not is_shared and not isinstance(scope, cst.ClassDef)
 
 
 def _readers_of_table(
@@ -347,7 +351,7 @@ def _readers_of_part(ctx: Context, element: cst.Element, asked: cst.BaseExpressi
         if not isinstance(taken, cst.Assign) or not isinstance(target, cst.Tuple) or taken.value is not call:
             return None
         one = _element(target, index, len(display.elements))
-        if not isinstance(one, cst.Name) or _part_named(where, taken, one.value) is None:
+        if not isinstance(one, cst.Name) or not _is_seen_whole(where, taken, one.value):
             return None
         found += [readers(where, use, asked) for use in where.uses(taken) if use.value == one.value]
     return all_of(found)

@@ -13,9 +13,11 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.after_forward import reads_after_forward
 from codemods.reading.enclosing import call_given, contains, enclosing, ifs_around, is_label
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.shapes import called_on, class_test, is_attribute
 from codemods.reading.updated_alike import updated_alike
+from codemods.reading.updated_by_name import updated_by_name
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
 from codemods.tables.tensors import (
@@ -280,15 +282,21 @@ def _is_part_of_name(node: cst.CSTNode, names: set[str], ctx: Context) -> bool:
 
 
 def _is_harmless(call: cst.CSTNode, ctx: Context) -> bool:
-    """Whether a call is of a tensor, a container or a function of torch: none of those looks for the model itself."""
+    """Whether a call is of a tensor, a container or a function of torch: none of those looks for the model itself.
+
+    Nor does a load into another model, `twin.load_state_dict(model.state_dict())`.
+    """
     function = cst.ensure_type(call, cst.Call).func
     if isinstance(function, cst.Name) and function.value in QUIET_FUNCTIONS:
         return True
-    if (ctx.dotted(function) or "").startswith("torch."):
+    if (ctx.dotted(function) or "").startswith(("torch.", "collections.OrderedDict")):
         return True
     known = READS | COPIES | ASKS | IN_PLACE | ON_CONTAINERS | ON_TEXTS | {*_LOOPS, "state_dict"}
     if isinstance(function, cst.Attribute) and function.attr.value in known:
         return True
+    if is_attribute(function, "load_state_dict"):
+        other = cst.ensure_type(function, cst.Attribute).value
+        return ModelKind.UNKNOWN not in ctx.kinds(other) and wrapped_around(other, ctx) is None
     runs = ctx.runs(cst.ensure_type(call, cst.Call))
     return bool(runs) and all(_deals_in_texts(where, each) for where, each in runs)
 
@@ -326,7 +334,8 @@ def _is_followed(model: cst.CSTNode, block: cst.With, found: Body, ctx: Context)
         return False
     if holder.attr.value == "state_dict":
         return ModelKind.FSDP in ctx.kinds(holder.value) and not found.is_offloaded
-    changed = updated_alike(call, found.models, ctx) if holder.attr.value == "parameters" else None
+    follow = {"parameters": updated_alike, "named_parameters": updated_by_name}.get(holder.attr.value)
+    changed = follow(call, found.models, ctx) if follow is not None else None
     if changed is not None and not found.is_offloaded:
         found.alike.append(changed)
         return True

@@ -19,6 +19,7 @@ from .equal_branches import without_equal_branches
 from .leftovers import leftovers
 from .marks import marked
 from .nested_ifs import merged_ifs
+from .null_contexts import without_null_contexts
 from .shared_options import share_options
 from .unused_locals import unused_locals
 from .unused_parameters import unused_parameters
@@ -44,6 +45,7 @@ def make_fixes(planned: PlannedModel) -> Fixes:
     _without_unread_parameters(planned, files, made)
     for file in files:
         share_options(file, made)
+        made.take_all(file, without_null_contexts(file, made))
         made.take_all(file, merged_ifs(file, made))
         made.take_all(file, leftovers(file, made))
     for file in naming:

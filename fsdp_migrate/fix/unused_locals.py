@@ -77,7 +77,7 @@ def unused_locals(file: Context, made: Collected) -> Iterator[Fix]:
             return
         for (scope, name), gone in bound.items():
             if gone and not is_read(tree, path_of(file, scope), name):
-                yield Fix(edits=_removals(file, gone))
+                yield Fix(edits=_removals(file, gone, made.wanted[file.path].edits))
 
 
 _Scope = cst.FunctionDef | cst.Module
@@ -247,19 +247,23 @@ _SETTINGS = frozenset(
 )
 
 
-def _removals(file: Context, gone: Collection[cst.CSTNode]) -> list[Edit]:
-    """The edits that take statements away, and each `if` that only chose between them; a call that does more stays."""
+def _removals(file: Context, gone: Collection[cst.CSTNode], edits: Collection[Edit]) -> list[Edit]:
+    """The edits that take statements away, and each `if` that only chose between them; a call that does more stays.
+
+    What stands beside them may have gone already, by the other `edits`.
+    """
+    cuts = [(edit.start, edit.end) for edit in edits if edit.start < edit.end and not edit.text]
     values = {line: value for line in gone if (value := _value(line)) is not None}
     run = {line: value for line, value in values.items() if not is_plain(file, value)}
     left = dict.fromkeys(line for line in gone if line not in run)
     for line in [*left]:
         choice = _choice(file, line)
-        while choice is not None and _is_emptied(file, choice, left):
+        while choice is not None and _is_emptied(file, choice, left, cuts):
             for inner in [each for each in left if each in set(file.inside(choice))]:
                 del left[inner]
             left[choice] = None
             choice = _choice(file, choice)
-    if any(_is_alone(file, statement) for statement in left):
+    if any(_is_alone(file, statement, cuts) for statement in left):
         return []
     unnamed = [Edit(file.span(line)[0], file.span(value)[0], "") for line, value in run.items()]
     said = [Edit(*2 * (file.span(line)[1],), _WHY) for line, value in run.items() if _refuses_names(file, value)]
@@ -277,18 +281,31 @@ def _choice(file: Context, statement: cst.CSTNode) -> cst.If | None:
     return outer if isinstance(outer, cst.If) else None
 
 
-def _is_emptied(file: Context, choice: cst.If, gone: Collection[cst.CSTNode]) -> bool:
-    if not is_plain(file, choice.test) or any(line not in gone for line in choice.body.body):
+_Spans = Collection[tuple[int, int]]
+
+
+def _is_emptied(file: Context, choice: cst.If, gone: Collection[cst.CSTNode], cuts: _Spans) -> bool:
+    def is_empty(block: cst.BaseSuite) -> bool:
+        return all(line in gone or _is_cut(file, line, cuts) for line in block.body)
+
+    if not is_plain(file, choice.test) or not is_empty(choice.body):
         return False
     if isinstance(choice.orelse, cst.If):
-        return _is_emptied(file, choice.orelse, gone)
-    return choice.orelse is None or all(line in gone for line in choice.orelse.body.body)
+        return _is_emptied(file, choice.orelse, gone, cuts)
+    return choice.orelse is None or is_empty(choice.orelse.body)
 
 
-def _is_alone(file: Context, statement: cst.CSTNode) -> bool:
+def _is_alone(file: Context, statement: cst.CSTNode, cuts: _Spans) -> bool:
     """Whether its block would be left empty."""
     block = file.parent(statement)
-    return isinstance(block, cst.IndentedBlock) and len(block.body) == 1
+    if not isinstance(block, cst.IndentedBlock):
+        return False
+    return all(line is statement or _is_cut(file, line, cuts) for line in block.body)
+
+
+def _is_cut(file: Context, line: cst.CSTNode, cuts: _Spans) -> bool:
+    first, last = file.span(line)
+    return any(start <= first and last <= end for start, end in cuts)
 
 
 def is_read_at(file: Context, name: cst.Name) -> bool:

@@ -14,7 +14,7 @@ from itertools import combinations, takewhile
 import libcst as cst
 
 from .containers import constant
-from .definitions import class_of, is_class_method, returns, takes_object
+from .definitions import class_of, is_class_method, is_property, returns, takes_object
 from .flow import reaching
 from .order import Order
 from .origin import Origin
@@ -245,7 +245,10 @@ class Conditions:
         return self._asked(tree, value) if isinstance(value, cst.Call) else None
 
     def _put_together(self, tree: Tree, expression: cst.BaseExpression) -> cst.BooleanOperation | None:
-        """What an object's flag was given that `__init__` sets, once: `self.zero = config.zero and many()`."""
+        """What an object's flag was given that `__init__` sets, once: `self.zero = config.zero and many()`.
+
+        Or what a property gives of values that stay.
+        """
         if not isinstance(expression, cst.Attribute):
             return None
         objects, name = self._values.objects, expression.attr.value
@@ -253,6 +256,8 @@ class Conditions:
         owners = [(where, node, objects.class_of_self(where, node.value)) for where, node, _ in self._stores(name)]
         if owner is None or any(each is None for _, _, each in owners):
             return None
+        if not owners:
+            return self._given_by_property(tree, owner, name)
         family = {owner, *(heir for _, heir in objects.heirs(tree, owner))}
         stores = [(where, node) for where, node, each in owners if each in family]
         if len(stores) != 1:
@@ -264,6 +269,22 @@ class Conditions:
             return None
         value = statement.value if isinstance(statement, cst.Assign) else None
         return value if isinstance(value, cst.BooleanOperation) else None
+
+    def _given_by_property(self, tree: Tree, owner: cst.ClassDef, name: str) -> cst.BooleanOperation | None:
+        """`return self.args.zero and many()`, in a class that no other one takes it from."""
+        own = [node for node in owner.body.body if isinstance(node, cst.FunctionDef) and node.name.value == name]
+        is_one = len(own) == 1 and is_property(own[0]) and not self._values.objects.heirs(tree, owner)
+        given = returns(tree, own[0]) if is_one else []
+        value = given[0] if len(given) == 1 else None
+        return value if isinstance(value, cst.BooleanOperation) and self._stays(tree, value) else None
+
+    def _stays(self, tree: Tree, test: cst.BaseExpression) -> bool:
+        """Whether each value that a test is put together of is one thing."""
+        if isinstance(test, cst.BooleanOperation):
+            return self._stays(tree, test.left) and self._stays(tree, test.right)
+        if isinstance(test, cst.UnaryOperation):
+            return self._stays(tree, test.expression)
+        return bool(list(self._facts(tree, test, True)))
 
     def _asked(self, tree: Tree, call: cst.Call, depth: int = _DEPTH) -> Hashable | None:
         """What a call asks that the start of the program settles: `get_world_size()`, or a function that asks that."""

@@ -62,4 +62,6 @@ def _is_use(tree: Tree, name: cst.Name) -> bool:
         return parent.value is name
     if isinstance(parent, (cst.FunctionDef, cst.ClassDef, cst.Param)):
         return parent.name is not name
+    while isinstance(parent, (cst.Element, cst.StarredElement, cst.Tuple, cst.List)):  # `a, b = …` binds both
+        parent = tree.parents.get(parent)
     return not isinstance(parent, (cst.AssignTarget, cst.ImportAlias, cst.AsName, cst.Global, cst.Nonlocal))

@@ -646,6 +646,33 @@ for update, statement in ALIKE.items():
         """,
         "use_orig_params=True, sharding_strategy=ShardingStrategy.FULL_SHARD",
     )
+BY_NAME = {
+    "of both": ("params = OrderedDict(model.named_parameters())", "params.items()"),
+    "of one": ("number = 1", "model.named_parameters()"),
+}
+for tables, (other, given) in BY_NAME.items():
+    loop(
+        f"summon_full_params of two models by names, in a table {tables}",
+        f"""
+        from collections import OrderedDict
+
+        average = FSDP(Plain(), use_orig_params=True, auto_wrap_policy=ModuleWrapPolicy({{Block}}))
+        for x in batches(3):
+            loss_of(model, x).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with FSDP.summon_full_params(average), FSDP.summon_full_params(model, writeback=False), torch.no_grad():
+                averages = OrderedDict(average.named_parameters())
+                {other}
+                for name, p in {given}:
+                    name = name.replace("module.", "")
+                    averages[name].mul_(0.9).add_(p.data, alpha=1 - 0.9)
+            seen.append(loss_of(average, x).item())
+            loss_of(model, x).backward()
+            seen.append(loss_of(average, x).item())
+        """,
+        "use_orig_params=True, sharding_strategy=ShardingStrategy.FULL_SHARD",
+    )
 loop(
     "summon_full_params in bf16 reads full precision",
     inside(SUMMONED, SUMMONS["to read"] + SUMMONS["to write"]),

@@ -2129,6 +2129,43 @@ for mode in ("full", "zero2", "none"):
         """,
         seed_by_rank=True,
     )
+for mode in ("full", "none"):
+    program(
+        f"dicts of two functions by one name, {mode}",
+        f"""
+        def precision_of(low):
+            return MixedPrecision(param_dtype=torch.bfloat16 if low else torch.float32, buffer_dtype=torch.float32)
+
+
+        def settings_of(mode, low=False):
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+            if mode == "full":
+                mode = ShardingStrategy.FULL_SHARD
+            elif mode == "none":
+                mode = ShardingStrategy.NO_SHARD
+                policy = None
+            kwargs = {{"auto_wrap_policy": policy, "mixed_precision": precision_of(low), "sharding_strategy": mode}}
+            if torch.cuda.is_available():
+                kwargs.update({{"use_orig_params": True, "device_id": torch.cuda.current_device()}})
+            return kwargs, policy
+
+
+        def settings_of_student():
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+            return {{"auto_wrap_policy": policy, "mixed_precision": precision_of(True), "sync_module_states": True}}, 1
+
+
+        def build():
+            teacher = Plain()
+            kwargs, policy = settings_of("{mode}")
+            teacher = FSDP(teacher, **kwargs)
+            student = Plain()
+            kwargs, _ = settings_of_student()
+            student = FSDP(student, **kwargs, use_orig_params=True)
+            return student
+        """,
+        seed_by_rank=True,
+    )
 program(
     "a splat of a dict of the class",
     """
@@ -2354,6 +2391,50 @@ for choice in ("bf16", "no"):
             if strategy:
                 kwargs["sharding_strategy"] = strategy
             return FSDP(model, device_id=torch.cuda.current_device(), use_orig_params=True, **kwargs)
+        """,
+    )
+for low in (True, False):
+    program(
+        f"what a condition adds to a dict by |=, {low}",
+        f"""
+        def wrap(model, low):
+            kwargs = dict(use_orig_params=True, {HERE})
+            kwargs |= {{"auto_wrap_policy": ModuleWrapPolicy({{Block}})}}
+            if low:
+                kwargs |= dict(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+            else:
+                kwargs |= {{"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}}
+            return FSDP(model, **kwargs)
+
+
+        def build():
+            return wrap(Plain(), {low})
+        """,
+    )
+    program(
+        f"what a function makes and a condition puts into a dict, {low}",
+        f"""
+        class Args:
+            low, prefetch = {low}, "pre"
+
+
+        def precision_of(low):
+            dtype = torch.bfloat16 if low else torch.float32
+            return MixedPrecision(param_dtype=dtype, reduce_dtype=dtype, buffer_dtype=dtype)
+
+
+        def wrap(model, args):
+            kwargs = {{"use_orig_params": True, "auto_wrap_policy": ModuleWrapPolicy({{Block}})}}
+            if args.low:
+                kwargs["mixed_precision"] = precision_of(args.low)
+            if args.prefetch:
+                if args.prefetch in ("pre", "post"):
+                    kwargs["forward_prefetch"] = args.prefetch == "pre"
+            return FSDP(model, {HERE}, **kwargs)
+
+
+        def build():
+            return wrap(Attention(), Args())
         """,
     )
 program(

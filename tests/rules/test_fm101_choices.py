@@ -1324,6 +1324,92 @@ def test_shared_function_has_a_name_of_its_own() -> None:
     assert "def shard_module(model, unit_classes, **fsdp_kwargs):\n" in result.after["settings.py"]
 
 
+TWO_MAKERS = (
+    SETTINGS
+    + "\n\n"
+    + code(
+        """
+        def settings_of_teacher():
+            policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            precision = MixedPrecision(reduce_dtype=torch.bfloat16, cast_forward_inputs=True)
+            return {"auto_wrap_policy": policy, "mixed_precision": precision, "sync_module_states": True}, 1
+        """
+    )
+)
+TWO_DICTS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from settings import settings_of, settings_of_teacher
+
+
+def wrap(model, teacher, mode):
+    kwargs = settings_of(mode)
+    model = FSDP(model, **kwargs)
+    kwargs, _ = settings_of_teacher()
+    teacher = FSDP(teacher, **kwargs)
+    return model, teacher
+"""
+
+
+def test_policy_that_only_a_dict_that_goes_on_reads() -> None:
+    """It was taken for a member of a list of policies, and its line went: an error of the tool's own."""
+    wraps = TWO_DICTS.replace("    kwargs = settings_of(mode)\n    model = FSDP(model, **kwargs)\n", "")
+    result = rewrite_files({"settings.py": TWO_MAKERS, "train.py": wraps})
+    assert "    unit_classes = (Block,)\n    precision = " in result.after["settings.py"]
+
+
+def test_functions_beside_two_makers_have_two_names() -> None:
+    """Of one name, the second one would have been called for both."""
+    result = rewrite_files({"settings.py": TWO_MAKERS, "train.py": TWO_DICTS, "tune.py": TWO_DICTS})
+    assert "def shard(model, unit_classes, **fsdp_kwargs):\n" in result.after["settings.py"]
+    assert "def shard_module(model, unit_classes, sync_module_states, **fsdp_kwargs):\n" in result.after["settings.py"]
+    assert "    shard(model, **kwargs)\n" in result.after["train.py"]
+    assert "    shard_module(teacher, **kwargs)\n" in result.after["train.py"]
+
+
+def test_a_maker_that_is_imported_below_from_the_same_module() -> None:
+    below = TWO_DICTS.replace(", settings_of_teacher\n", "\n").replace(
+        "    kwargs, _", "    from settings import settings_of_teacher\n\n    kwargs, _"
+    )
+    result = rewrite_files({"settings.py": TWO_MAKERS, "train.py": below, "tune.py": below})
+    assert "    shard_module(teacher, **kwargs)\n" in result.after["train.py"]
+
+
+def test_dict_that_comes_by_a_name_that_is_bound_again() -> None:
+    """A tuple that binds the name of another dict reads none."""
+    text = TWO_DICTS.replace("kwargs = settings_of(mode)", "kwargs, _ = settings_of(mode), 0")
+    wraps = text.replace("settings_of(mode), 0", "settings_of(mode)")
+    maker = TWO_MAKERS.replace('"device_id": device}\n', '"device_id": device}, 2\n')
+    result = rewrite_files({"settings.py": maker, "train.py": wraps, "tune.py": wraps})
+    assert "    shard(model, **kwargs)\n" in result.after["train.py"]
+    assert "ShardingStrategy" not in result.after["settings.py"]
+
+
+MAY_SAY = SETTINGS.replace("    return {", "    kwargs = {") + (
+    "    if torch.cuda.is_available():\n"
+    '        kwargs.update({"use_orig_params": False, "forward_prefetch": True})\n'
+    "    return kwargs\n"
+)
+
+
+def test_calls_that_say_besides_what_fsdp2_needs_none_of() -> None:
+    """Whether a call or the dict says `use_orig_params`, the dict is the same."""
+    says = ONE_EACH.replace("**kwargs", "**kwargs, use_orig_params=True")
+    result = rewrite_files({"settings.py": MAY_SAY, "train.py": says, "tune.py": ONE_EACH})
+    assert "def shard(model, unit_classes, **fsdp_kwargs):\n" in result.after["settings.py"]
+    assert "use_orig_params" not in result.after["settings.py"]
+    assert "    shard(model, **kwargs)\n" in result.after["train.py"]
+
+
+def test_calls_that_say_besides_what_fsdp2_needs() -> None:
+    """The dict of one is not that of the other."""
+    syncs = MAY_SAY.replace("use_orig_params", "sync_module_states")
+    says = ONE_EACH.replace("**kwargs", "**kwargs, sync_module_states=True")
+    result = rewrite_files({"settings.py": syncs, "train.py": says, "tune.py": ONE_EACH})
+    assert "def shard" not in result.after["settings.py"]
+    assert 'policy = kwargs["auto_wrap_policy"]\n' in result.after["tune.py"]
+
+
 ALONE = {
     "one call": ONE_EACH,
     "a maker that is imported with its module": WRAPS.replace(
@@ -2609,3 +2695,68 @@ def test_what_falls_away_may_be_put_into_a_dict_under_several_conditions() -> No
     )
     other = PREFETCHES.replace("backward_prefetch", "cpu_offload").replace("BackwardPrefetch.BACKWARD_", "args.")
     assert 'settings["cpu_offload"] = args.P' in rewrite(other).text
+
+
+JOINED = """
+def wrap(model, args):
+    kwargs = {"use_orig_params": True}
+    kwargs |= {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+    if args.offload:
+        kwargs |= dict(cpu_offload=CPUOffload(offload_params=True))
+    return FSDP(model, **kwargs)
+"""
+
+
+def test_what_is_added_to_a_dict_by_an_operator() -> None:
+    assert written(JOINED) == code(
+        """
+        def wrap(model, args):
+            return fully_shard(
+                model,
+                reshard_after_forward=False,
+                offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy(),
+            )
+        """
+    )
+
+
+ADDED_OTHERWISE = {
+    "of a parameter": ('    kwargs = {"use_orig_params": True}\n', ""),
+    "in a loop": ("    if args.offload:", "    for _ in range(args.n):"),
+    "of itself": ("|= dict(", "|= dict(**kwargs, "),
+    "of what is not seen": ("|= dict(cpu_offload=CPUOffload(offload_params=True))", "|= args.more"),
+    "of two dicts": ("    kwargs |= {", "    if args.other:\n        kwargs = {}\n    kwargs |= {"),
+    "bound otherwise": ("    if args.offload:", "    for kwargs in args.many:"),
+    "by another operator": ("|= dict(cpu_offload=CPUOffload(offload_params=True))", "&= args.more"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), ADDED_OTHERWISE.values(), ids=ADDED_OTHERWISE)
+def test_what_may_be_added_otherwise_is_read_at_run_time(old: str, new: str) -> None:
+    text = JOINED.replace(old, new)
+    assert text != JOINED
+    text = text if "kwargs = {" in text else text.replace("(model, args)", "(model, args, kwargs)")
+    assert "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy(),\n" not in written(text)
+
+
+EMPTIED = """
+def settings_of(args):
+    kwargs = {{
+        "use_orig_params": True,{said}
+        "limit_all_gathers": True,  # as torch says
+    }}
+    if args.offload:
+        kwargs["cpu_offload"] = CPUOffload(offload_params=True)
+    return kwargs
+
+
+def wrap(model, args):
+    kwargs = settings_of(args)
+    return FSDP(model, **kwargs)
+"""
+
+
+def test_a_dict_of_which_nothing_is_left_stands_on_one_line() -> None:
+    assert "    kwargs = {}\n    if args.offload:\n" in written(EMPTIED.format(said=""))
+    said = "\n        # what all models share"
+    assert "    kwargs = {\n        # what all models share\n    }\n" in written(EMPTIED.format(said=said))

@@ -1198,3 +1198,67 @@ def test_units_of_a_model_without_a_forward_cast_their_inputs(precision: str) ->
         .replace("mixed =", "net = Net()\n    net.forward = args.f\n    mixed =")
     )
     assert "block_mp_policy" in rewrite(given).text
+
+
+MADE_ELSEWHERE = HEAD + code(
+    """
+    def precision_of(low):
+        dtype = torch.bfloat16 if low else torch.float16
+        return MixedPrecision(param_dtype=dtype, reduce_dtype=dtype, buffer_dtype=dtype)
+
+
+    def wrap(model, args):
+        kwargs = {"use_orig_params": True}
+        if args.low:
+            kwargs["mixed_precision"] = precision_of(True)
+        if args.prefetch:
+            known = {"pre": True, "post": False}
+            if args.prefetch in known:
+                kwargs["forward_prefetch"] = known[args.prefetch]
+        return FSDP(model, **kwargs)
+    """
+)
+
+
+def test_what_a_function_makes_and_a_condition_puts_into_a_dict() -> None:
+    """Whatever FSDP2 needs none of may be put there under several conditions, which go with what only they read."""
+    result = rewrite(MADE_ELSEWHERE)
+    assert result.text.endswith(
+        code(
+            """
+            def precision_of(low):
+                dtype = torch.bfloat16 if low else torch.float16
+                return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
+
+
+            def wrap(model, args):
+                mp_policy = precision_of(True) if args.low else MixedPrecisionPolicy()
+                if mp_policy.param_dtype is not None:
+                    for buffer in model.buffers():
+                        if buffer.is_floating_point():
+                            buffer.data = buffer.data.to(mp_policy.param_dtype)
+                return fully_shard(model, mp_policy=mp_policy)
+            """
+        )
+    )
+
+
+IN_A_DICT = {
+    "which may be None": ("return Mixed", "if not low:\n        return None\n    return Mixed"),
+    "with another dtype of buffers": ("buffer_dtype=dtype", "buffer_dtype=torch.float32"),
+    "under two conditions": ("if args.low:\n        kw", "if args.low:\n        if args.x:\n            kw"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), IN_A_DICT.values(), ids=IN_A_DICT)
+def test_what_comes_out_of_a_dict_at_run_time(old: str, new: str) -> None:
+    text = rewrite(MADE_ELSEWHERE.replace(old, new)).text
+    assert 'kwargs.get("mixed_precision")' in text
+    assert "precision_of(True) if args.low" not in text
+
+
+def test_what_another_call_needs_as_it_is_comes_out_of_a_dict() -> None:
+    other = "\n\ndef other(model, **kwargs):\n    return FSDP(model, mixed_precision=precision_of(1), **kwargs)\n"
+    text = rewrite(MADE_ELSEWHERE + other).text
+    assert "    return MixedPrecision(" in text
+    assert 'mixed_precision = kwargs.get("mixed_precision")' in text

@@ -350,6 +350,74 @@ def test_models_that_may_not_be_sharded_alike_are_whole(old: str, new: str) -> N
     assert result.support & {"full_params", "full_tensor", "summon_full_params"}
 
 
+BY_NAME = """\
+from collections import OrderedDict
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def train(net, average, args, mesh):
+    model = FSDP(net)
+    ema = FSDP(average, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+    model.train()
+    with torch.no_grad(), FSDP.summon_full_params(ema), FSDP.summon_full_params(model, writeback=False):
+        averages = OrderedDict(ema.named_parameters())
+        params = dict(model.named_parameters())
+        for name, p in params.items():
+            averages[name].lerp_(p, 0.1)
+"""
+IN_OTHER_WORDS = {
+    "as DiT has it": ("averages[name].lerp_(p, 0.1)", "averages[name].mul_(0.9).add_(p.data, alpha=1 - 0.9)"),
+    "without a table of the other": ("params.items()", "model.named_parameters()"),
+    "under names without a prefix": (
+        ":\n            av",
+        ":\n            name = name.replace('module.', '')\n            av",
+    ),
+    "of some": (
+        "averages[name].lerp_",
+        "if p.requires_grad and name in averages:\n                averages[name].lerp_",
+    ),
+    "of both": ("lerp_(p, 0.1)", "copy_(0.9 * averages[name] + 0.1 * p.detach())"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), IN_OTHER_WORDS.values(), ids=IN_OTHER_WORDS)
+def test_two_models_are_averaged_shard_by_shard_by_names(old: str, new: str) -> None:
+    text = BY_NAME.replace(old, new)
+    assert new in text
+    result = rewrite(text)
+    assert "summon" not in result.text
+    assert result.support == {"reshard_all"}
+
+
+NOT_BY_NAME = {
+    "another mesh": ("FSDP(net)", "FSDP(net, device_mesh=mesh)"),
+    "whole parameters": ("SHARD_GRAD_OP", "NO_SHARD"),
+    "one that is not sharded": ("FSDP.summon_full_params(ema), ", ""),
+    "what FSDP1 lost": ("summon_full_params(ema)", "summon_full_params(ema, writeback=False)"),
+    "a norm": ("lerp_(p, 0.1)", "mul_(p.norm())"),
+    "another entry": ("averages[name].lerp_(p", "averages['out.weight'].lerp_(p"),
+    "a name of another parameter": (":\n            av", ":\n            name = args.names[name]\n            av"),
+    "the other one written": ("averages[name].lerp_(p, 0.1)", "p.lerp_(averages[name], 0.1)"),
+    "an entry that is kept": ("averages[name].lerp_", "args.kept = averages[name]\n            averages[name].lerp_"),
+    "a table that is kept": ("        for name", "        args.kept = averages\n        for name"),
+    "a table that is read below": ("(p, 0.1)\n", "(p, 0.1)\n    print(averages['out.weight'].sum())\n"),
+    "a table that is read in the block": ("(p, 0.1)\n", "(p, 0.1)\n        print(params['out.weight'].sum())\n"),
+    "two loops": (
+        "(p, 0.1)\n",
+        "(p, 0.1)\n        for n, q in ema.named_parameters():\n            print(n, q.sum())\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), NOT_BY_NAME.values(), ids=NOT_BY_NAME)
+def test_models_that_may_be_read_as_a_whole_by_names_are_whole(old: str, new: str) -> None:
+    text = BY_NAME.replace(old, new)
+    assert new in text
+    assert rewrite(text).support & {"full_params", "full_tensor", "summon_full_params"}
+
+
 def test_gradients_are_gathered_where_they_are_read() -> None:
     loop = "for p in model.parameters():\n{0}    if p.grad is not None:\n{0}        x.append({1}.norm().item())\n"
     text = f"    with FSDP.summon_full_params(model, with_grads=True):\n        {loop.format(' ' * 8, 'p.grad')}"
@@ -453,6 +521,22 @@ def test_state_dict_of_a_part_that_is_loaded_inside() -> None:
     assert f"    with summon_full_params(model):\n        {load}\n" in result.text
 
 
+def test_state_dict_that_another_model_loads_inside() -> None:
+    """An average on the CPU, an evaluation of a plain copy: what is loaded there is none of the shards."""
+    load = (
+        "    twin = {}\n    with FSDP.summon_full_params(model, writeback=False):\n        twin.load_state_dict({})\n"
+    )
+    head = HEAD.replace("\n\n\n", "\nfrom torch import nn\n\n\n")
+    result = rewrite(head + load.format("nn.Linear(2, 2)", "model.module.state_dict(), strict=False"))
+    assert not result.support
+    assert "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), strict=False" in result.text
+    named = '{k.replace("a.", ""): v for k, v in model.state_dict().items()}'
+    assert "summon_full_params" not in rewrite(head + load.format("nn.Linear(2, 2)", named)).text
+    for unseen in ("net", "model.head", "x"):
+        text = rewrite(head + load.format(unseen, "model.state_dict()")).text
+        assert "    with summon_full_params(model, writeback=False):\n" in text
+
+
 def test_summoned_model_of_another_function() -> None:
     text = HEAD + "    read(model)\n\n\ndef read(m):\n    with m.summon_full_params(m):\n        print(m)\n"
     assert rewrite(text).text.endswith("    with summon_full_params(m):\n        print(m)\n")
@@ -491,7 +575,7 @@ def main(net, batch):
 
 def test_model_of_the_programs_own_fully_shard_is_not_summoned() -> None:
     text = rewrite(BESIDE).text
-    assert "    context = nullcontext()\n    with context:\n" in text
+    assert text.endswith("    model = fully_shard(net)\n    print(model.weight)\n")
     assert "summon" not in text
     assert "summon_full_params(model)\n        if is_fsdp" in rewrite(BESIDE.replace("= fully_shard(", "= old(")).text
 

@@ -1606,3 +1606,48 @@ def test_kind_that_is_imported_nowhere() -> None:
                 model.load_state_dict(state)
         """
     assert "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)" in flat(rewrite(code(text)).text)
+
+
+NEVER_WRAPPED = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Head(nn.Module):
+    pass
+
+
+def save(net, path, rank, ddp):
+    model = FSDP(net)
+    head = Head()
+    if ddp:
+        head = DDP(head)
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    if hasattr(head, "_orig_mod"):
+        with FSDP.state_dict_type(head, StateDictType.FULL_STATE_DICT, config):
+            state = head._orig_mod.state_dict()
+    if rank == 0:
+        torch.save(head.state_dict(), path)
+    return model
+"""
+
+
+def test_context_of_a_model_that_is_never_wrapped_goes() -> None:
+    result = rewrite(NEVER_WRAPPED)
+    assert '    if hasattr(head, "_orig_mod"):\n        state = head._orig_mod.state_dict()\n' in result.text
+    assert result.support == frozenset()
+    assert "FullStateDictConfig" not in result.text
+
+
+MAY_BE_WRAPPED = {
+    "one of several": ("head = DDP(head)", "head = FSDP(head)"),
+    "one that is handed in": ("    head = Head()\n", "    head = net.head\n"),
+    "one around what is wrapped": ("    head = Head()\n", "    head = Head()\n    head.net = model\n"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), MAY_BE_WRAPPED.values(), ids=MAY_BE_WRAPPED)
+def test_context_of_a_model_that_may_be_wrapped_says_what_is_read(old: str, new: str) -> None:
+    assert "state = head._orig_mod.state_dict()" not in rewrite(NEVER_WRAPPED.replace(old, new)).text

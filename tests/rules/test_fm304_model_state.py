@@ -1379,6 +1379,44 @@ def test_a_flag_that_is_put_together_and_set_once(more: str, is_left: bool) -> N
     assert ("torch.save(self.model.state_dict(), path)" in rewrite(TRAINER.format(more=more)).text) is is_left
 
 
+ASKED_AGAIN = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, args):
+        self.args = args
+        self.model = self.wrap(net)
+
+    @property
+    def sharded(self):
+        return {gives}
+
+    def wrap(self, net):
+        return FSDP(net) if self.sharded else net
+
+    def save(self, path):
+        {more}
+        if not self.sharded:
+            torch.save(self.model.state_dict(), path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("gives", "more", "is_left"),
+    [
+        ("self.args.fsdp and torch.distributed.get_world_size() > 1", "pass", True),
+        ('not self.args.single or self.args.kind == "fsdp"', "pass", True),
+        ("self.args.fsdp and self.args.count() > 1", "pass", False),
+        ("self.args.fsdp and self.args.world > 1", "self.args.fsdp = False", False),
+    ],
+)
+def test_a_property_that_is_put_together_of_what_stays(gives: str, more: str, is_left: bool) -> None:
+    text = rewrite(ASKED_AGAIN.replace("{gives}", gives).replace("{more}", more)).text
+    assert ("torch.save(self.model.state_dict(), path)" in text) is is_left
+
+
 ANY_IN_CONTEXT = """\
 import torch
 from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType

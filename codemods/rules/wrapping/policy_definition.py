@@ -112,7 +112,7 @@ def _line_of_member(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStateme
     """The line of a policy that only a list of policies reads, whose function says it."""
     _, line = _assigned(node, ctx)
     uses = ctx.uses(cst.ensure_type(line.body[0], cst.Assign)) if line is not None else ()
-    if len(uses) != 1 or said_in_list(ctx, uses[0]) is not node:
+    if len(uses) != 1 or not isinstance(ctx.parent(uses[0]), cst.Element) or said_in_list(ctx, uses[0]) is not node:
         return None
     return line if any(outer in ctx.plan.changed for outer in ctx.ancestors(uses[0])) else None
 

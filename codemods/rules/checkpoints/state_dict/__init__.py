@@ -131,12 +131,30 @@ def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     function = ctx.scope(call)
     if isinstance(function, cst.FunctionDef) and context_made(ctx, function) is call:
         return _without_helper(call, function, ctx)
-    if is_local(call, ctx):
-        return local(call, ctx)
     try:
+        never = _around_others(call, ctx)
+        if never is not None or is_local(call, ctx):
+            return never or local(call, ctx)
         return _rewrite(call, ctx)
     except NotStatic:
         return None
+
+
+_OTHERS = frozenset({ModelKind.DDP, ModelKind.OTHER})
+
+
+def _around_others(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """A context of a model that is never FSDP's, nor around one: FSDP1 found nothing to set there, and raised a
+    KeyError when it was left (torch 2.13). None for any other.
+    """
+    model = call.args[0].value if call.args and ctx.fsdp1(call.func) == CONTEXT else None
+    kinds = ctx.kinds(model) if model is not None else frozenset()
+    if model is None or not kinds or not kinds <= _OTHERS or ctx.holds_parts(model):
+        return None
+    block, item = block_of(call, ctx)
+    message = "state_dict_type goes: the model is never wrapped by FSDP, which raised a KeyError behind it"
+    dead = [removal(ctx, statement) for statement in settings(call, ctx).dead]
+    return Fix([*leave_context(ctx, block, item, ""), *dead], [finding(CODE, Level.REWRITTEN, ctx, call, message)])
 
 
 def _without_helper(call: cst.Call, function: cst.FunctionDef, ctx: PlannedContext) -> Fix | None:

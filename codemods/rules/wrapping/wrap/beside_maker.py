@@ -35,6 +35,7 @@ def put_beside_maker(drafts: Iterable[Draft]) -> None:
         home = where.scope(display) if where is not None and display is not None else None
         if where is not None and isinstance(home, cst.FunctionDef) and isinstance(where.parent(home), cst.Module):
             homes.setdefault(home, []).append(draft)
+    names: set[str] = set()
     for home, found in homes.items():
         alike: dict[str, list[Draft]] = {}
         for draft in found:
@@ -46,21 +47,23 @@ def put_beside_maker(drafts: Iterable[Draft]) -> None:
                 )
         for calling in alike.values():
             if len(calling) > 1:
-                _put(home, _body(calling[0]), calling)
+                _put(home, _body(calling[0]), calling, names)
 
 
-def _put(home: cst.FunctionDef, text: str, calling: Sequence[Draft]) -> None:
+def _put(home: cst.FunctionDef, text: str, calling: Sequence[Draft], names: set[str]) -> None:
+    """Write the function, by a name that is none of `names`, those of the others."""
     assert calling[0].display is not None
     where = calling[0].display[0]
     used = _names(text) - {*_bound(text), _MODEL, _DICT}
     items = {item.local: item for item in calling[0].imports if item.local in used}
     taken = {node.value for context in (where, *(each.file for each in calling)) for node in context.nodes(cst.Name)}
-    name = next((each for each in _NAMES if each not in taken), "")
+    name = next((each for each in _NAMES if each not in taken | names), "")
     if not name or used - items.keys() - set(dir(builtins)):
         return
     named = [where.named(item, home) for item in items.values()]
     if any(item.module == SUPPORT for item in named) or {item.local for item in named} != items.keys():
         return
+    names.add(name)
     end = where.whole_lines(home)[1]
     lines = ["", "", *_definition(name, text, where.width)]
     added = "".join(_in_layout(line, where) + where.newline for line in lines)
@@ -159,14 +162,19 @@ def _taken(statement: ast.stmt) -> _Taken | None:
 
 
 def _module_of(draft: Draft, home: cst.FunctionDef) -> str | None:
-    """The module that the file of a call imports the maker from; "" where it is the same file, None where none is."""
+    """The module that the file of a call imports the maker from; "" where it is the same file, None where none is.
+
+    What is imported in a function alone may not be importable at the top.
+    """
     ctx = draft.file
     if draft.display is not None and ctx.path == draft.display[0].path:
         return ""
-    for node in ctx.nodes(cst.ImportFrom):
+    found = [each for each in ctx.nodes(cst.ImportFrom) if each.module is not None and not each.relative]
+    at_top = {ctx.code(each.module) for each in found if each.module and isinstance(ctx.scope(each), cst.Module)}
+    for node in found:
         names = node.names if isinstance(node.names, Sequence) else ()
         is_it = any(isinstance(each.name, cst.Name) and each.name.value == home.name.value for each in names)
-        if is_it and node.module is not None and not node.relative and isinstance(ctx.scope(node), cst.Module):
+        if is_it and node.module is not None and ctx.code(node.module) in at_top:
             return ctx.code(node.module)
     return None
 

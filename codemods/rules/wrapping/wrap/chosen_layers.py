@@ -14,7 +14,7 @@ from codemods.reading.class_layout import with_bases
 from codemods.reading.enclosing import enclosing
 from codemods.reading.once import once
 from codemods.reading.places import base, bound, place
-from codemods.reading.shapes import called_on, is_call_to, only_target
+from codemods.reading.shapes import called_on, is_call_to, only_target, parameter_names
 from codemods.reading.words import is_name, last_name, words
 from codemods.tables.layers import BARE
 
@@ -60,6 +60,16 @@ class Method:
     def thrown(self) -> set[str]:
         """The same, and what is drawn at random or computed of that."""
         return _made_of(self.node, self.values, self.ctx)
+
+    @cached_property
+    def own_by_name(self) -> Sequence[cst.BaseExpression]:
+        """`self` of `getattr(self, f"expert_{i}")`."""
+        calls = (node for node in self.ctx.inside(self.node.body) if is_call_to(node, "getattr"))
+        return [call.args[0].value for call in calls if call.args and is_name(call.args[0].value, "self")]
+
+    def uses_alike(self, use: cst.BaseExpression) -> Sequence[cst.BaseExpression]:
+        """The uses of what this is one of."""
+        return self.own_by_name if isinstance(use, cst.Name) else self.uses_of(place(use) or "")
 
     def uses_of(self, layer: str) -> Sequence[cst.Attribute]:
         return self.uses.get(layer, ())
@@ -137,8 +147,22 @@ def picks_some(ctx: Context, owner: cst.ClassDef) -> bool:
     forward = methods.get("forward")
     if forward is None:
         return False
-    uses = map(forward.uses_of, layers)
+    uses: list[Sequence[cst.BaseExpression]] = [*map(forward.uses_of, layers)]
+    if forward.own_by_name and any(_registers_by_name(where, each) for where, each in with_bases(ctx, owner)):
+        uses.append(forward.own_by_name)
     return any(found and all(_is_left_out(use, forward) for use in found) for found in uses)
+
+
+def _registers_by_name(ctx: Context, owner: cst.ClassDef) -> bool:
+    """`self.add_module(f"expert_{i}", nn.Linear(2, 2))`, and `setattr` of the same."""
+    for node in ctx.inside(owner.body):
+        if not isinstance(node, cst.Call) or len(node.args) < 2:
+            continue
+        is_own = called_on(node, "add_module", "register_module") is not None or is_call_to(node, "setattr")
+        *_, name, made = (argument.value for argument in node.args)
+        if is_own and not isinstance(name, cst.SimpleString) and _has_parameters(made, ctx):
+            return True
+    return False
 
 
 def asks_for_values(ctx: Context, owner: cst.ClassDef) -> bool:
@@ -151,10 +175,9 @@ def _asks_for_values(method: Method, layers: Sequence[str]) -> bool:
     ctx, values = method.ctx, method.values
     uses = (use for layer in layers for use in method.uses_of(layer))
     return any(_is_picked(ctx.parent(use), values, ctx) for use in uses) or any(
-        isinstance(node, (cst.If, cst.IfExp))
-        and (_reads_values(node.test, method) or _reads(node.test, values, ctx))
-        and _runs_or_skips(node, method, layers)
+        (_reads_values(node.test, method) or _reads(node.test, values, ctx)) and _runs_or_skips(node, method, layers)
         for node in ctx.inside(method.node.body)
+        if isinstance(node, (cst.If, cst.IfExp, cst.CompIf))
     )
 
 
@@ -174,17 +197,26 @@ def _reads_values(test: cst.BaseExpression, method: Method) -> bool:
     return any(isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_VALUES for call in calls)
 
 
-def _runs_or_skips(choice: cst.If | cst.IfExp, method: Method, layers: Sequence[str]) -> bool:
-    """Whether a branch has a layer in it, calls what a variable holds, as that of a loop, or goes on with the next."""
+def _runs_or_skips(choice: cst.If | cst.IfExp | cst.CompIf, method: Method, layers: Sequence[str]) -> bool:
+    """Whether a branch has a layer in it, calls what a variable holds, as that of a loop, or goes on with the next.
+
+    A filter stands for what its comprehension makes.
+    """
     ctx = method.ctx
     names: set[str] = set()
     for node in ctx.inside(method.node.body):
         if isinstance(node, (cst.Assign, cst.For, cst.CompFor)):
             names |= set(bound(node.targets[0].target if isinstance(node, cst.Assign) else node.target))
-    inside = (node for branch in (choice.body, choice.orelse) if branch is not None for node in ctx.inside(branch))
+    branches: Sequence[cst.CSTNode | None]
+    if isinstance(choice, cst.CompIf):
+        branches = [node for node in ctx.ancestors(choice) if isinstance(node, cst.BaseComp)][:1]
+    else:
+        branches = [choice.body, choice.orelse]
+    inside = (node for branch in branches if branch is not None for node in ctx.inside(branch))
     return any(
         isinstance(node, cst.Continue)
         or (isinstance(node, cst.Attribute) and place(node) in layers)
+        or is_call_to(node, "getattr")
         or (isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in names)
         for node in inside
     )
@@ -199,17 +231,79 @@ def layers_and_methods(ctx: Context, owner: cst.ClassDef) -> tuple[list[str], di
         for node in each.body.body:
             if isinstance(node, cst.FunctionDef):
                 methods.setdefault(node.name.value, Method(where, node))
-                layers += _layers_of(where, node) if node.name.value == "__init__" else ()
+                layers += _layers_of(where, node, each) if node.name.value == "__init__" else ()
     methods.pop("__init__", None)
     return layers, methods
 
 
-def _layers_of(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
+def held_modules(ctx: Context, owner: cst.ClassDef) -> set[str]:
+    """The attributes that a class reads and that may hold parameters: `fc`, and `fn` of `self.fn = fn` that is called.
+
+    What nothing stores may have been registered, and what a library makes may be a layer.
+    """
+    _, methods = layers_and_methods(ctx, owner)
+    plain = {"self.training"} | {
+        stored
+        for where, each in with_bases(ctx, owner)
+        for node in where.inside(each.body)
+        if isinstance(node, cst.Assign)
+        for stored, made in _pairs(node.targets[0].target, node.value)
+        if stored is not None and _is_plain(made, where)
+    }
+    reads = ((method.ctx, node) for method in methods.values() for nodes in method.uses.values() for node in nodes)
+    return {
+        node.attr.value
+        for where, node in reads
+        if is_name(node.value, "self") and node.attr.value not in methods
+        if place(node) not in plain or _is_called(node, where) or _is_gone_over(node, where)
+    }
+
+
+def _is_plain(made: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a value is no layer, as far as it is seen by itself."""
+    while isinstance(made, cst.Call) and isinstance(made.func, cst.Attribute) and isinstance(made.func.value, cst.Call):
+        made = made.func.value  # `torch.Generator().manual_seed(5)`
+    if not isinstance(made, cst.Call):
+        return True
+    if _has_parameters(made, ctx):
+        return False
+    dotted = ctx.dotted(made.func)
+    if dotted is not None:
+        return dotted.startswith(("torch.", "builtins.", "math.", "random."))
+    return any(isinstance(origin.node, (cst.ClassDef, cst.FunctionDef)) for origin in ctx.origins(made.func))
+
+
+def _is_called(node: cst.CSTNode, ctx: Context) -> bool:
+    return getattr(ctx.parent(node), "func", None) is node
+
+
+def _is_gone_over(layers: cst.CSTNode, ctx: Context) -> bool:
+    """`for f in self.layers`, and `enumerate(self.layers)`."""
+    holder = ctx.parent(layers)
+    is_counted = isinstance(holder, cst.Arg) and is_call_to(ctx.parent(holder), "enumerate", "zip")
+    return is_counted or getattr(holder, "iter", None) is layers
+
+
+def _is_item(layers: cst.CSTNode, ctx: Context) -> bool:
+    return isinstance(holder := ctx.parent(layers), cst.Subscript) and holder.value is layers
+
+
+def _layers_of(ctx: Context, init: cst.FunctionDef, owner: cst.ClassDef) -> Iterator[str]:
     """`self.head` of `self.head = nn.Linear(2, 2)` and of `self.head = Head()`; not of what has no parameters."""
     for node in ctx.inside(init.body):
         if isinstance(node, cst.Assign):
-            pairs = _pairs(node.targets[0].target, node.value)
-            yield from (layer for layer, made in pairs if layer is not None and _has_parameters(made, ctx))
+            for layer, made in _pairs(node.targets[0].target, node.value):
+                if layer is not None and (_has_parameters(made, ctx) or _is_given(layer, made, init, owner, ctx)):
+                    yield layer
+
+
+def _is_given(layer: str, made: cst.BaseExpression, init: cst.FunctionDef, owner: cst.ClassDef, ctx: Context) -> bool:
+    """`self.fn = fn`, which the class calls or goes over, and which the program makes: `Residual(nn.Linear(4, 4))`."""
+    if not isinstance(made, cst.Name) or made.value not in parameter_names(init):
+        return False
+    uses = (node for node in ctx.inside(owner.body) if isinstance(node, cst.Attribute) and place(node) == layer)
+    is_run = any(_is_called(use, ctx) or _is_gone_over(use, ctx) or _is_item(use, ctx) for use in uses)
+    return is_run and any(_has_parameters(each.node, each.file) for each in ctx.origins(made))
 
 
 def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> Iterator[tuple[str | None, cst.BaseExpression]]:
@@ -221,7 +315,7 @@ def _pairs(target: cst.BaseExpression, value: cst.BaseExpression) -> Iterator[tu
         yield place(target), value
 
 
-def _has_parameters(made: cst.BaseExpression, ctx: Context, depth: int = _MADE) -> bool:
+def _has_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _MADE) -> bool:
     """Whether torch makes a layer of its parameters, or a class or function of the program does that makes some."""
     if not isinstance(made, cst.Call):
         return False
@@ -286,15 +380,18 @@ def _is_chosen_in(method: Method, layer: str) -> bool:
     return all(_is_left_out(use, method) for use in uses)
 
 
-def _is_left_out(use: cst.CSTNode, method: Method) -> bool:
+def _is_left_out(use: cst.BaseExpression, method: Method) -> bool:
     """Whether a list of layers is read to run some of them."""
     given, ctx = method.given, method.ctx
     holder = ctx.parent(use)
     if isinstance(holder, (cst.DictElement, cst.Element)):  # `{"a": self.a, "b": self.b}[kind]`
         display = ctx.parent(holder)
         return display is not None and _is_picked(ctx.parent(display), given, ctx)
-    if isinstance(holder, cst.Arg) and _draws(ctx.parent(holder) or holder, ctx):  # `random.choice(self.branches)(x)`
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    if call is not None and _draws(call, ctx):  # `random.choice(self.branches)(x)`
         return True
+    if is_call_to(call, "getattr") and len(call.args) == 2:  # `getattr(self.experts, f"expert_{i}")`
+        return _reads(call.args[1], given, ctx) or _is_skipped_by_number(use, method)
     return _is_picked(holder, given, ctx) or _is_skipped(use, method, ctx) or _is_skipped_by_number(use, method)
 
 
@@ -415,36 +512,77 @@ def _is_skipped(use: cst.CSTNode, method: Method, ctx: Context) -> bool:
         if inner is getattr(loop, "iter", None):
             given = _made_of(method.node, given, ctx)
         if isinstance(loop, cst.CompFor) and inner is loop.iter:
-            return any(_depends(each.test, given, ctx) for each in loop.ifs)
+            return _is_filtered(loop, given, ctx)
         if isinstance(loop, cst.For) and inner is loop.iter:
-            names = set(bound(loop.target))
+            names = _bound_to_layers(loop, use, ctx)
             named = [node for node in ctx.inside(loop.body) if isinstance(node, cst.Name) and node.value in names]
             run = [node for node in named if isinstance(ctx.parent(node), (cst.Call, cst.Arg))]
+            if not run and any(loop.body in ctx.ancestors(each) for each in method.uses_of(place(use) or "")):
+                return True  # `for name in self.experts:` runs what it reads by the name
             return bool(run) and (_is_under_a_choice(run, loop, given, ctx) or _is_left_early(loop, run, given, ctx))
         if loop is method.node:
             break
     return False
 
 
-def _is_skipped_by_number(use: cst.CSTNode, method: Method) -> bool:
-    """Whether a loop over numbers of layers leaves some out: `if counts[i] == 0: continue`, `self.experts[i](x)`."""
-    ctx, holder = method.ctx, method.ctx.parent(use)
-    if not isinstance(holder, cst.Subscript):
-        return False
-    numbers = {node.value for part in holder.slice for node in ctx.inside(part) if isinstance(node, cst.Name)}
-    loops = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
-    loop = next((each for each in loops if isinstance(each, cst.For) and numbers & set(bound(each.target))), None)
+def _bound_to_layers(loop: cst.For, layers: cst.CSTNode, ctx: Context) -> set[str]:
+    """`expert` of `for key, expert in self.experts.items()`, and of `for expert, mask in zip(self.experts, masks)`."""
+    around = {layers, *ctx.ancestors(layers)}
+    over, target = next((each for each in _gone_over(loop.iter, loop.target) if each[0] in around), (None, loop.target))
+    is_by_key = called_on(over, "items", "named_children") is not None
+    last = target.elements[-1].value if is_by_key and isinstance(target, cst.Tuple) else target
+    return set(bound(last))
+
+
+def _is_filtered(loop: cst.CompFor, given: set[str], ctx: Context) -> bool:
+    """Whether a comprehension leaves out some: `for e, mask in zip(self.experts, masks) if mask.any()`."""
+    known = given | _items(loop, given, ctx)
+    return any(_depends(each.test, known, ctx) for each in loop.ifs)
+
+
+def _is_skipped_by_number(use: cst.BaseExpression, method: Method) -> bool:
+    """Whether a loop over numbers of layers leaves some out: `if counts[i] == 0: continue`, `self.experts[i](x)`.
+
+    Or a comprehension: `self.experts[i](x) for i in range(n) if (top == i).any()`.
+    """
+    ctx, keys = method.ctx, _keys(use, method.ctx)
+    numbers = {node.value for part in keys for node in ctx.inside(part) if isinstance(node, cst.Name)}
+    around = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
+    loops = (each for outer in around for each in _loops_of(outer))
+    loop = next((each for each in loops if numbers & set(bound(each.target))), None)
     if loop is None:
         return False
     made = _made_of(method.node, method.given, ctx)
-    uses = [each for each in method.uses_of(place(use) or "") if loop in ctx.ancestors(each)]
+    if isinstance(loop, cst.CompFor):
+        return _is_filtered(loop, made, ctx)
+    uses = [each for each in method.uses_alike(use) if loop.body in ctx.ancestors(each)]
     run = [each for use_here in uses for each in _runs_of(use_here, ctx)]
     return bool(run) and (_is_under_a_choice(run, loop, made, ctx) or _is_left_early(loop, run, made, ctx))
 
 
-def _runs_of(use: cst.CSTNode, ctx: Context) -> Sequence[cst.CSTNode]:
+def _loops_of(node: cst.CSTNode) -> Iterator[cst.For | cst.CompFor]:
+    """A loop, and those of a comprehension."""
+    if isinstance(node, cst.For):
+        yield node
+    head = node.for_in if isinstance(node, cst.BaseComp) else None
+    while head is not None:
+        yield head
+        head = head.inner_for_in
+
+
+def _keys(layers: cst.BaseExpression, ctx: Context) -> Sequence[cst.CSTNode]:
+    """`i` of `self.experts[i]`, and `f"expert_{i}"` of `getattr(self.experts, f"expert_{i}")`."""
+    holder = ctx.parent(layers)
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    if is_call_to(call, "getattr"):
+        return call.args[1:]
+    return holder.slice if isinstance(holder, cst.Subscript) else ()
+
+
+def _runs_of(use: cst.BaseExpression, ctx: Context) -> Sequence[cst.CSTNode]:
     """Where a layer is read: behind `expert = self.experts[i]`, where that is called."""
-    statement = ctx.parent(ctx.parent(use) or use)
+    read = ctx.parent(use)
+    statement = ctx.parent((ctx.parent(read) if isinstance(read, cst.Arg) else read) or use)
     target = only_target(statement) if isinstance(statement, cst.Assign) else None
     uses = ctx.uses(statement) if isinstance(statement, cst.Assign) and isinstance(target, cst.Name) else ()
     return list(uses) or [use]

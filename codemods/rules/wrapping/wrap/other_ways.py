@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import libcst as cst
@@ -17,15 +18,17 @@ from codemods.reading.arguments import by_parameter
 from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.once import once
 from codemods.reading.places import place
-from codemods.reading.shapes import called_on, comparison, parameter_names
+from codemods.reading.shapes import called_on, comparison, is_call_to, parameter_names
 from codemods.reading.words import is_name
 
-from .chosen_layers import Method, asks_a_switch, decides_by_values, layers_and_methods
+from .chosen_layers import Method, asks_a_switch, decides_by_values, held_modules, layers_and_methods
 
 _MANY = 64
 """A `forward` with more ways is not read."""
 _NOTHING = frozenset({"", "None", "False"})
 _ASKING = (cst.BooleanOperation, cst.Comparison, cst.IfExp, cst.UnaryOperation)
+_CHOOSING = (cst.IfExp, cst.BooleanOperation, cst.While, cst.Lambda, cst.Try, cst.CompFor, cst.Match)
+_LEAVING = (cst.If, cst.IfExp, cst.Break, cst.Continue, cst.Match)
 _LITERALS = (cst.BaseNumber, cst.SimpleString)
 
 
@@ -85,6 +88,45 @@ def leaves_by_values(ctx: Context, owner: cst.ClassDef) -> bool:
     loops = [node for node in forward.ctx.inside(forward.node.body) if isinstance(node, cst.While)]
     differing += [loop.test for loop in loops if _run_in(loop.body, forward, runs)]
     return any(decides_by_values(test, forward, methods) for test in differing)
+
+
+@once
+def runs_all_or_nothing(ctx: Context, owner: cst.ClassDef) -> bool:
+    """Whether each way through `forward` runs all that a class holds, or none of it: stochastic depth of a block.
+
+    FSDP1 had no zeros for a unit that was not run: its gradients were None, as with FSDP2.
+    """
+    _, methods = layers_and_methods(ctx, owner)
+    forward = methods.get("forward")
+    if forward is None:
+        return False
+    tests = [forward.ctx.code(test) for test in _tests(forward)]
+    if len({*tests}) < len(tests):
+        return False  # two throws of the dice
+    held = {f"self.{name}" for name in held_modules(ctx, owner)}
+    if any(is_call_to(node, "getattr") for each in methods.values() for node in each.ctx.inside(each.node.body)):
+        return False  # `getattr(self, task)(x)`
+    others = [method for name, method in methods.items() if name != "forward" and not held.isdisjoint(method.uses)]
+    if any(isinstance(node, cst.If) for method in others for node in method.ctx.inside(method.node.body)):
+        return False
+    uses = [(m, use) for m in (forward, *others) for layer in held for use in m.uses_of(layer)]
+    if any(_is_part_of_a_choice(use, method) for method, use in uses):
+        return False
+    ways = _ways(forward.node.body.body, [_Way()], forward, _runs(sorted(held), methods))
+    return bool(held) and bool(ways) and all(way.layers in (frozenset(), held) for way in ways)
+
+
+def _is_part_of_a_choice(use: cst.CSTNode, method: Method) -> bool:
+    """Whether a layer is one of several, or stands in what `_ways` takes for one statement and may leave it out."""
+    ctx = method.ctx
+    if isinstance(ctx.parent(use), cst.Subscript):
+        return True
+    around = takewhile(lambda node: node is not method.node, ctx.ancestors(use))
+    return any(
+        isinstance(outer, _CHOOSING)
+        or (isinstance(outer, cst.For) and any(isinstance(node, _LEAVING) for node in ctx.inside(outer.body)))
+        for outer in around
+    )
 
 
 def _run_in(part: cst.CSTNode, forward: Method, runs: dict[str, frozenset[str]]) -> frozenset[str]:

@@ -173,7 +173,7 @@ def _drafted(
     made.for_others = for_others
     _take(given, made)
     put_defaults(arguments, made)
-    _translate(arguments, made)
+    _translate(arguments, made, given.needless)
     _hand_on(given.rest, made)
     gather_arguments(made)
     if chosen is not None:
@@ -212,7 +212,7 @@ def _hand_on(rest: str, made: Draft) -> None:
     )
 
 
-def _translate(given: Mapping[str, Value], made: Draft) -> None:
+def _translate(given: Mapping[str, Value], made: Draft, needless: Mapping[str, Entry] = {}) -> None:
     made.given = frozenset(given)
     arguments = {name: value for name, value in given.items() if isinstance(value, cst.BaseExpression)}
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
@@ -281,7 +281,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     reduce_unused(made)
     carry_attributes(given.get("use_orig_params"), made)
     made.says = frozenset((*made.common_kwargs, *made.unit_kwargs, *made.root_kwargs, *made.passed.values()))
-    spelled = {name: value for name, value in given.items() if isinstance(value, Entry)}
+    spelled = {name: value for name, value in given.items() if isinstance(value, Entry)} | dict(needless)
     said = {"sharding_strategy"} if strategy.known is not None else set()
     if made.goes_on:
         pass_dict_on(spelled, said, made)
@@ -437,7 +437,11 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
         elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
         elif argument.keyword is not None:
-            found.values[argument_name(argument)] = _itself(argument.value, ctx)
+            name = argument_name(argument)
+            entry = found.values.get(name)
+            if name in DROPPED and isinstance(entry, Entry):
+                found.needless[name] = entry
+            found.values[name] = _itself(argument.value, ctx)
         elif index < len(POSITIONS):
             found.values[POSITIONS[index]] = argument.value
     for value in opened:

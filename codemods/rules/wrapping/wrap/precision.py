@@ -280,26 +280,40 @@ def _has_units_and_root(draft: Draft) -> bool:
 
 
 def switch_precision(value: Switch, draft: Draft) -> None:
-    """`mixed_precision` that a condition decides about, where one side has none or both are written in the call."""
+    """`mixed_precision` that a condition decides about: each side has none, or is made in the call or elsewhere."""
     parts = [part for part in (value.body, value.orelse) if part is not None]
-    origins = [o for part in parts if isinstance(part, cst.BaseExpression) for o in draft.file.origins(part)]
-    if len(origins) != len(parts) or any(origin.node not in parts and not origin.is_none for origin in origins):
+    origins = {part: draft.file.origins(part) for part in parts if isinstance(part, cst.BaseExpression)}
+    is_mixed = any(len({origin.is_none for origin in found}) != 1 for found in origins.values())
+    if len(origins) != len(parts) or is_mixed:
         raise NotStatic("mixed_precision is given under a condition")
-    made = [origin for origin in origins if not origin.is_none]
+    made = [origin for found in origins.values() for origin in found if not origin.is_none]
     if not made:
         return
     fields, casts = _read(made, draft)
     item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
-    by_node = {origin.node: policy_call(origin, item) for origin in made}
+    given = {part: found for part, found in origins.items() if not found[0].is_none}
+    by_node: dict[cst.CSTNode, str] = {part: _of_side(part, found, item, draft) for part, found in given.items()}
     yes, no = (by_node.get(part, f"{item}()") if part is not None else f"{item}()" for part in _sides(value))
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     line = f"{policy} = {yes} if {written(draft.file, value.test, {})} else {no}"
-    if not draft.fits(line) and no == f"{item}()":
+    if not draft.fits(line) and no == f"{item}()" and value.body is made[0].node:
         line = _under(value.test, made[0], policy, item, draft)
     draft.before.append(line)
     _ask_whether_cast(policy, fields, draft)
-    _cast_buffers(fields, made, policy, len(made) < 2, draft)
+    _cast_buffers(fields, made, policy, len(given) < 2, draft)
     _pass_on(policy, casts, draft)
+
+
+def _of_side(part: cst.BaseExpression, found: Sequence[Origin], item: str, draft: Draft) -> str:
+    """One side of a condition; what is made elsewhere is rewritten where it stands."""
+    if found[0].node is part:
+        return policy_call(found[0], item)
+    nodes = {origin.node for origin in found if origin.node is not None}
+    if nodes & draft.left:
+        raise NotStatic("mixed_precision is needed as it is for another call")
+    draft.definitions |= nodes
+    draft.options |= dict.fromkeys(nodes, _OF_ROOT)
+    return draft.file.quote(part)
 
 
 def _under(test: cst.BaseExpression, made: Origin, name: str, item: str, draft: Draft) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -11,8 +11,9 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.enclosing import bound_once, call_by, contains, upward
-from codemods.reading.shapes import called_on, is_call_to, key_of, keywords, parameter_names
+from codemods.reading.enclosing import bound_once, call_by, contains, is_label, upward
+from codemods.reading.shapes import called_on, is_call_to, key_of, keywords, only_target, parameter_names
+from codemods.reading.words import is_name
 from codemods.reading.wrapped import is_on_another_way
 from codemods.tables.arguments import DROPPED
 
@@ -96,7 +97,8 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spre
 
 def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     """A dict in a local variable, with what is stored into it above the call."""
-    display = bound_once(ctx, name)
+    added = _added(ctx, name)
+    display = bound_once(ctx, name) if not added else _bound_before(ctx, name, added)
     if display is None:
         raise unseen(ctx, name)
     statement = ctx.parent(display)
@@ -110,7 +112,8 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     kept: list[cst.CSTNode] = []
     loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
     only_for_calls = True
-    for use in ctx.uses(statement):
+    uses = {use for each in (statement, *added) for use in ctx.uses(each)}
+    for use in sorted(uses, key=ctx.span):
         argument = ctx.parent(use)
         if isinstance(argument, cst.Arg) and argument.star == "**" and takes_alone(ctx, argument):
             continue
@@ -138,6 +141,23 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
         found.freed = {target.value} if isinstance(target, cst.Name) else set()
         found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores), *kept])
     return found
+
+
+def _added(ctx: Context, name: cst.Name) -> list[cst.AugAssign]:
+    """The statements `kwargs |= {…}` of its function."""
+    inside = ctx.inside(ctx.scope(name))
+    return [node for node in inside if isinstance(node, cst.AugAssign) and is_name(node.target, name.value)]
+
+
+def _bound_before(ctx: Context, name: cst.Name, added: Sequence[cst.AugAssign]) -> cst.BaseExpression | None:
+    """What a variable is set to which such statements alone bind as well."""
+    named = [each for each in ctx.inside(ctx.scope(name)) if is_name(each, name.value) and not is_label(each, ctx)]
+    makers = [statement for each in named if isinstance(statement := ctx.parent(ctx.parent(each) or each), cst.Assign)]
+    made = [each for each in makers if is_name(only_target(each), name.value)]
+    if len(made) != 1 or any(ctx.scope(each) is not ctx.scope(made[0]) for each in added):
+        return None
+    uses = {use for statement in (made[0], *added) for use in ctx.uses(statement)}
+    return made[0].value if all(each in uses or each is only_target(made[0]) for each in named) else None
 
 
 def _is_read(ctx: Context, use: cst.Name) -> bool:
@@ -168,7 +188,8 @@ def _unread_attribute(ctx: Context, use: cst.Name) -> cst.CSTNode | None:
 
 
 def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
-    """`kwargs["key"] = value`, `kwargs.update(…)` or `kwargs.setdefault("key", value)`; None for any other use.
+    """`kwargs["key"] = value`, `kwargs.update(…)`, `kwargs |= {…}` or `kwargs.setdefault("key", value)`; None for any
+    other use.
 
     Raises NotStatic inside of a loop.
     """
@@ -193,6 +214,12 @@ def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
                 given.put(spread(ctx, call, argument.value))
             else:
                 given.put(_of_display(ctx, call, argument.value))
+    elif isinstance(holder, cst.AugAssign) and holder.target is use and isinstance(holder.operator, cst.BitOrAssign):
+        if any(is_name(each, use.value) for each in ctx.inside(holder.value)):
+            raise unseen(ctx, use)
+        of_name = isinstance(holder.value, cst.Name)
+        given = spread(ctx, call, holder.value) if of_name else _of_display(ctx, call, holder.value)
+        statement = holder
     default = _default(ctx, holder)
     if default is not None:
         given, statement = default
@@ -256,22 +283,19 @@ def _put(found: Spread, store: _Store) -> None:
         return
     if store.given.open or store.given.closed:
         raise NotStatic("a dict that may hold more is put into another one under a condition")
+    values = found.values
     for name, value in store.given.values.items():
-        if len(store.tests) > 1 and name not in DROPPED:
+        before = values.get(name)
+        if name in DROPPED:
+            values.setdefault(name, value)  # whichever it is, FSDP2 needs none
+            continue
+        if len(store.tests) > 1:
             raise NotStatic(f"{name} is set under several conditions")
-        found.values[name] = _under(store.tests, value, found.values.get(name))
-
-
-def _under(tests: tuple[tuple[cst.BaseExpression, bool], ...], value: Value, before: Value | None) -> Value:
-    """What an argument is behind a store under some conditions, the outermost first: `elif` is inside of `if`."""
-    if not tests:
-        return value
-    (test, holds), *inner = tests
-    is_same = isinstance(before, Switch) and before.test is test  # another branch of the same `if`
-    body, orelse = (before.body, before.orelse) if isinstance(before, Switch) and is_same else (before, before)
-    if holds:
-        return Switch(test, _under(tuple(inner), value, body), orelse)
-    return Switch(test, body, _under(tuple(inner), value, orelse))
+        ((test, holds),) = store.tests
+        if isinstance(before, Switch) and before.test is test:  # the other branch of the same `if`
+            values[name] = Switch(test, value, before.orelse) if holds else Switch(test, before.body, value)
+        else:
+            values[name] = Switch(test, value, before) if holds else Switch(test, before, value)
 
 
 def _whole_branches(ctx: Context, statements: list[cst.CSTNode]) -> list[cst.CSTNode]:

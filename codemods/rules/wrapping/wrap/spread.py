@@ -18,6 +18,8 @@ class Spread:
     """The arguments that a splat stands for."""
 
     values: dict[str, Value] = field(default_factory=dict)
+    needless: dict[str, Entry] = field(default_factory=dict)
+    """What FSDP2 needs none of, and the call says besides: the dict has to lose it as for the other calls."""
     dead: list[cst.CSTNode] = field(default_factory=list)
     """The statements that only make them."""
     made: set[cst.CSTNode] = field(default_factory=set)

@@ -49,9 +49,12 @@ def removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement])
         return [removal(ctx, emptied)]
     lines = [ctx.whole_lines(element) for element in gone]
     alone = [_is_alone(ctx, element) for element in gone]
-    if all(alone):
-        return [Edit(start, end, "") for start, end in lines]
     kept = [element for element in display.elements if element not in gone]
+    said = [line for line in ctx.code(display).splitlines() if line.lstrip().startswith("#")]
+    if all(alone) and (kept or said):
+        return [Edit(start, end, "") for start, end in lines]
+    if all(alone):
+        return [Edit(*ctx.bare_span(display), "{}")]
     if comments_in(ctx.code(display)) or not all(isinstance(element, cst.DictElement) for element in kept):
         return []
     texts = [

@@ -7,11 +7,12 @@ for ever, or die, where they disagree. torch 2.13 can do as FSDP1 did.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.class_layout import model_classes, sharded_classes
+from codemods.reading.class_layout import model_classes, sharded_classes, with_bases
 from codemods.reading.enclosing import enclosing, is_without_gradients
 from codemods.reading.makeup import makeup, may_hold
 from codemods.reading.once import once
@@ -21,7 +22,7 @@ from codemods.tables.versions import exists
 
 from .chosen_layers import asks_for_values, is_chosen_by_input, layers_and_methods, picks_some
 from .draft import Draft, Note
-from .other_ways import leaves_by_values, leaving_layers
+from .other_ways import leaves_by_values, leaving_layers, runs_all_or_nothing
 from .unread_outputs import leaves_outputs
 
 UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
@@ -45,10 +46,11 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     There, a class of the model runs one of its layers under a condition on what forward is given, or cuts off the
     gradient of one that it does not freeze, or gives an output that does not enter the loss, or returns before it.
     """
-    uses_some = any(_uses_some(*each) for each in sharded_classes(ctx, call))
-    if uses_some or _is_said(ctx, call) or any(_inner(ctx, call)) or leaves_outputs(ctx, call):
+    if _is_said(ctx, call) or leaves_outputs(ctx, call):
         return True
-    return any(_leaving(ctx, call))
+    using_some = (owner for where, owner in sharded_classes(ctx, call) if _uses_some(where, owner))
+    found = chain(using_some, _inner(ctx, call), _leaving(ctx, call))
+    return any(owner not in _run_whole_or_not(ctx, call) for owner in found)
 
 
 def _is_said(ctx: Context, call: cst.Call) -> bool:
@@ -62,10 +64,25 @@ def _is_of_root_alone(ctx: Context, call: cst.Call) -> bool:
         return False
     models = [owner for _, owner in model_classes(ctx, call)]
     units = [(where, owner) for where, owner in sharded_classes(ctx, call) if owner not in models]
-    if any(_uses_some(where, owner) for where, owner in units):
+    spared = _run_whole_or_not(ctx, call)
+    if any(_uses_some(where, owner) and owner not in spared for where, owner in units):
         return False
-    inner = [*_inner(ctx, call), *_leaving(ctx, call)]
+    inner = [owner for owner in (*_inner(ctx, call), *_leaving(ctx, call)) if owner not in spared]
     return not any(owner is unit or owner in may_hold(where, unit) for owner in inner for where, unit in units)
+
+
+@once
+def _run_whole_or_not(ctx: Context, call: cst.Call) -> set[cst.ClassDef]:
+    """The classes of units that run all of their layers or none: what is None then was None under FSDP1."""
+    models = [owner for _, owner in model_classes(ctx, call)]
+    units = [(where, owner) for where, owner in sharded_classes(ctx, call) if owner not in models]
+    parts = [each for each in units if not _runs_whole_or_not(*each)]
+    return {owner for _, owner in units} - {base for each in parts for _, base in with_bases(*each)}
+
+
+@once
+def _runs_whole_or_not(ctx: Context, owner: cst.ClassDef) -> bool:
+    return not (_cuts_off(ctx, owner) or picks_some(ctx, owner)) and runs_all_or_nothing(ctx, owner)
 
 
 def _leaving(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
