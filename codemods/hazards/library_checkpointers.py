@@ -39,7 +39,7 @@ def train(net, path):
 
 Nothing is changed. Where the library's own `save` would write shards, the program stops where the object is made. A
 class of the program that has a `save` of its own is only told of the load; one whose ranks save their own parts
-(LOCAL_STATE_DICT) loads them as they are.
+(LOCAL_STATE_DICT) loads them as they are, and one that loads in a FULL_STATE_DICT context is rewritten (FM301).
 
 ## References
 
@@ -55,6 +55,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
 from codemods.plan import PlannedContext
+from codemods.reading.shapes import called_on, is_attribute, is_call_to
 
 CODE = "FM315"
 
@@ -68,6 +69,7 @@ _LOAD_HINT = (
     "options=StateDictOptions(full_state_dict=True, strict=False))"
 )
 _RANKS_PARTS = frozenset({"LOCAL_STATE_DICT", "SHARDED_STATE_DICT"})
+_IN_CONTEXT = "FULL_STATE_DICT"
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class _Checkpointer:
     node: cst.Call | cst.ClassDef
     """What to point at."""
     own: frozenset[str]
-    """The methods of the program's class, and the kinds of state dicts of which each rank has a part."""
+    """The methods of the program's class, the kinds of state dicts of which each rank has a part, and the full kind
+    where it asks the library to load in its context.
+    """
     made: Sequence[tuple[Context, cst.Call, cst.BaseExpression]]
     """The calls that make one for a sharded model, and the model."""
 
@@ -87,7 +91,7 @@ class _Checkpointer:
 
     @property
     def loads(self) -> bool:
-        return "_load_model" not in self.own and not _RANKS_PARTS & self.own
+        return self.own.isdisjoint({"_load_model", _IN_CONTEXT, *_RANKS_PARTS})
 
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
@@ -134,6 +138,14 @@ def _named(owner: cst.ClassDef, ctx: Context) -> Iterator[str]:
     yield from (each.name.value for each in owner.body.body if isinstance(each, cst.FunctionDef))
     read = (each.attr.value for each in ctx.inside(owner.body) if isinstance(each, cst.Attribute))
     yield from _RANKS_PARTS.intersection(read)
+    if any(_loads_in_context(each, ctx) for each in ctx.inside(owner.body) if isinstance(each, cst.With)):
+        yield _IN_CONTEXT
+
+
+def _loads_in_context(block: cst.With, ctx: Context) -> bool:
+    """`with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT): super().load(path)`."""
+    is_full = any(is_attribute(each, _IN_CONTEXT) for item in block.items for each in ctx.inside(item))
+    return is_full and any(is_call_to(called_on(each, "load"), "super") for each in ctx.inside(block.body))
 
 
 CHECK = Check(CODE, "library-checkpointer", __doc__, words=(_NAME,), find=find, stops=stops)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, ModelKind
 from codemods.plan import Plan
 from codemods.reading.cpu_backend import reaches_cpu
 from codemods.reading.enclosing import ifs_around
@@ -12,6 +14,9 @@ from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.left_out import may_ignore_parameters, may_offload_parameters
 
 _TORCHS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"})
+
+_OTHER_WRAPPERS = ("torch_xla", "torchacc", "fairscale")
+"""Packages with a sharding wrapper that has a `clip_grad_norm_` of its own."""
 
 STALE = (
     "the model can run between the backward and this clipping: FSDP1 went on with stale weights of its root there,"
@@ -43,12 +48,26 @@ def clipper(model: cst.BaseExpression, is_plain: bool, ctx: Context, plan: Plan,
 
 def is_asked_for(node: cst.CSTNode, model: str, ctx: Context) -> bool:
     """Whether a model comes here only if it has a method of its own: `if hasattr(model, "clip_grad_norm_"):`."""
-    return any(_asked(each.test, ctx) == model for each in ifs_around(ctx, node))
+    return any(asked_for_method(each.test, ctx) == model for each in ifs_around(ctx, node))
+
+
+def may_be_anothers(held: Set[ModelKind], ctx: Context) -> bool:
+    """Whether XLA's or fairscale's wrapper can come too, which clips by a method of the same name."""
+    return bool(held & {ModelKind.OTHER, ModelKind.UNKNOWN}) and ctx.mentions(*_OTHER_WRAPPERS)
+
+
+def is_torchs_otherwise(node: cst.CSTNode, model: str, ctx: Context) -> bool:
+    """Whether it stands under a test for the method, and torch clips what has none."""
+    tests = (each.test for each in ifs_around(ctx, node))
+    return any(
+        isinstance(test, cst.Call) and asked_for_method(test, ctx) == model and is_clipped_otherwise(test, ctx)
+        for test in tests
+    )
 
 
 def is_clipped_otherwise(test: cst.Call, ctx: Context) -> bool:
     """Whether what has no such method is clipped by torch, which is right for an FSDP2 model."""
-    branch, model = ctx.parent(test), _asked(test, ctx)
+    branch, model = ctx.parent(test), asked_for_method(test, ctx)
     other = branch.orelse if isinstance(branch, (cst.If, cst.IfExp)) and branch.test is test else None
     if other is None or isinstance(other, cst.If):
         return False
@@ -57,7 +76,7 @@ def is_clipped_otherwise(test: cst.Call, ctx: Context) -> bool:
     return any(ctx.code(call.args[0].value) == f"{model}.parameters()" for call in clips)
 
 
-def _asked(test: cst.BaseExpression, ctx: Context) -> str:
+def asked_for_method(test: cst.BaseExpression, ctx: Context) -> str:
     """The `model` of `hasattr(model, "clip_grad_norm_")`."""
     if not isinstance(test, cst.Call) or ctx.code(test.func) != "hasattr" or len(test.args) != 2:
         return ""

@@ -1,4 +1,4 @@
-"""The way of another engine, which the program asks for by its name."""
+"""The way of another engine, which the program asks for by its name, and another wrapper's model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.beside_fsdp2 import chain
 from codemods.reading.enclosing import upward
+from codemods.reading.shapes import is_attribute
 from codemods.reading.words import words
 
 
@@ -21,6 +22,12 @@ def is_another_engines(node: cst.CSTNode, ctx: Context) -> bool:
             if name and "fsdp" not in name and any(other == asked and "fsdp" in words_ for other, words_ in beside):
                 return True
     return False
+
+
+def is_xlas(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the function asks it for `get_shard_metadata()`, which XLA's wrapper has and torch's never had."""
+    asked = (call.func.value for call in ctx.calls(ctx.scope(model)) if is_attribute(call.func, "get_shard_metadata"))
+    return any(ctx.code(each) == ctx.code(model) for each in asked)
 
 
 def _asked(branch: cst.If, ctx: Context) -> tuple[str, frozenset[str]]:

@@ -45,9 +45,10 @@ def overrides(tree: Tree, relative: cst.ClassDef, owner: cst.ClassDef, method: c
     if name == "__init__" or not any(node is method for node in owner.body.body):
         return False
     own = [node for node in relative.body.body if isinstance(node, cst.FunctionDef) and node.name.value == name]
-    inside = (node for each in own for node in tree.inside(each) if isinstance(node, cst.Attribute))
-    named = (node.value for node in inside if node.attr.value == name)
-    return bool(own) and not any(is_super(value) or last_name(value) == owner.name.value for value in named)
+    if not own:
+        return False
+    named = (n.value for n in tree.inside(relative) if isinstance(n, cst.Attribute) and n.attr.value == name)
+    return not any(is_super(value) or last_name(value) == owner.name.value for value in named)
 
 
 def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:

@@ -106,7 +106,7 @@ class Objects:
         seen = self.seen(tree, owner)
         for where, klass in seen.classes:
             yield from ((made, True) for made in self._of_class(where, klass, name))
-            for other_tree, other in (*self.heirs(where, klass), *self.beside(where, klass)) if seen.is_self else ():
+            for other_tree, other in self._others_of_self(where, klass, tree, at) if seen.is_self else ():
                 yield from ((made, True) for made in self._defined(other_tree, other, name))
             for part, is_given in self._fields(where, klass, name, seen):
                 is_container = _is_container(part.node)  # one object for all, that stores go into
@@ -115,6 +115,14 @@ class Objects:
         yield from ((part, False) for part in self._replaced(seen, name))
         for store in self.stores(tree, owner, name, at):
             yield Part(store.tree, store.value, store.path), bool(seen.classes) and not store.is_item
+
+    def _others_of_self(self, where: Tree, klass: cst.ClassDef, tree: Tree, at: cst.CSTNode) -> Iterator[Class]:
+        """The classes beside its own that `self` can have: none that has its own version of the method around."""
+        method = next((n for n in tree.ancestors(at) if isinstance(n, cst.FunctionDef)), None)
+        for heir in self.heirs(where, klass):
+            if method is None or not overrides(*heir, klass, method):
+                yield heir
+        yield from self.beside(where, klass)
 
     def stores(self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode) -> Iterator[AttributeStore]:
         """What can have set `owner.name` as it is read where `at` stands."""

@@ -116,8 +116,8 @@ PROGRAMS = {
         "set_model_state_dict(model, adapter.weights.state_dict(), {full})",
     ),
     "an FSDP model inside": (
-        "model.module.load_state_dict(other.module.state_dict())",
-        "set_model_state_dict(model, get_model_state_dict(other, options=StateDictOptions(full_state_dict=True)),"
+        "model.module.load_state_dict(put(other.module.state_dict()))",
+        "set_model_state_dict(model, put(get_model_state_dict(other, options=StateDictOptions(full_state_dict=True))),"
         " {full})",
     ),
     "a name that another begins with": (

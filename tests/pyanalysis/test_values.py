@@ -50,6 +50,20 @@ CASES = [
         id="a subclass that overrides the method never runs it",
     ),
     pytest.param(
+        "class B:\n    def f(self):\n        ask(self.g())\n    def g(self):\n        return 1\n"
+        "class C(B):\n    def f(self):\n        pass\n    def g(self):\n        return 2\n"
+        "class D(B):\n    def g(self):\n        return 3\n",
+        ["1", "3"],
+        id="nor what its own methods make",
+    ),
+    pytest.param(
+        "class B:\n    def f(self):\n        ask(self.g())\n    def g(self):\n        return 1\n"
+        "class C(B):\n    def f(self):\n        pass\n    def g(self):\n        return 2\n"
+        "    def h(self):\n        super().f()\n",
+        ["1", "2"],
+        id="but where another of its methods asks for it",
+    ),
+    pytest.param(
         "from functools import partial\ndef f(a, b):\n    ask(a)\ndef g():\n    h = partial(f, b=2)\n    h(1)\n",
         ["1"],
         id="partial that is called",

@@ -2667,6 +2667,36 @@ def test_arguments_that_another_file_makes_in_a_way_that_is_not_read(factory: st
     assert "unread = [name for name, value in cfg.extra.items() if value is not None and name not in known]" in after
 
 
+PREFETCHES = """\
+from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from net import Block
+
+
+def main(net, args):
+    settings = dict(auto_wrap_policy=ModuleWrapPolicy({Block}))
+    if args.prefetch == "pre":
+        settings["backward_prefetch"] = BackwardPrefetch.BACKWARD_PRE
+    elif args.prefetch == "post":
+        settings["backward_prefetch"] = BackwardPrefetch.BACKWARD_POST
+    model = FSDP(net, **settings)
+    model(args)
+"""
+
+
+def test_what_falls_away_may_be_put_into_a_dict_under_several_conditions() -> None:
+    """The dict stayed in FSDP1's names, and the policy with it (distributed-llm-trainer: 57 lines more than 33)."""
+    text = rewrite(PREFETCHES).text
+    assert text.endswith(
+        "def main(net, args):\n    for module in net.modules():\n"
+        "        if module is not net and isinstance(module, Block):\n            fully_shard(module)\n"
+        "    model = fully_shard(net)\n    model(args)\n"
+    )
+    other = PREFETCHES.replace("backward_prefetch", "cpu_offload").replace("BackwardPrefetch.BACKWARD_", "args.")
+    assert 'settings["cpu_offload"] = args.P' in rewrite(other).text
+
+
 JOINED = """
 def wrap(model, args):
     kwargs = {"use_orig_params": True}

@@ -910,3 +910,32 @@ def wrap(net):
     result = rewrite(text).text
     assert "    group = make_groups(2)[0]\n" in result
     assert result.count("make_groups(2)") == 1
+
+
+LOADED = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from transformers import AutoModel
+
+
+def main(path, {parameter}):
+    net = {made}
+    return FSDP(net, param_init_fn={init})
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "init", "stays"),
+    [
+        ("AutoModel.from_pretrained(path)", "lambda module: module.to_empty(device='cuda')", False),
+        ("AutoModel.from_pretrained(path, device_map='auto')", "lambda module: module.to_empty(device='cuda')", True),
+        ("AutoModel.from_pretrained(path, **more)", "lambda module: module.to_empty(device='cuda')", True),
+        ("AutoModel.from_config(path)", "lambda module: module.to_empty(device='cuda')", True),
+        ("AutoModel.from_pretrained(path)", "lambda module: module.reset_parameters()", True),
+        ("AutoModel.from_pretrained(path)", "init", True),
+    ],
+)
+def test_room_is_not_made_for_a_model_that_is_loaded_on_each_rank(made: str, init: str, stays: bool) -> None:
+    """Eleven lines of support that nothing came to (llama2-70b-finetuning)."""
+    result = rewrite(LOADED.format(made=made, init=init, parameter="init=None" if init == "init" else "**more"))
+    assert ("initialize_unit" in result.text) == stays
+    assert result.text.endswith("return fully_shard(net)\n")

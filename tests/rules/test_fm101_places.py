@@ -1341,3 +1341,16 @@ def test_no_gap_below_a_docstring_where_a_statement_went() -> None:
         assert text.endswith(f"def shard(net):\n    {doc}\n    print(net)\n    return fully_shard(net)\n")
         kept = rewrite(f"{head}def shard(net):\n    text = {doc}\n{body}").text
         assert kept.endswith(f"    text = {doc}\n\n    print(net)\n    return fully_shard(net)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "after"),
+    [
+        ("mixed_precision=MixedPrecision(param_dtype=x)", "self.net = model = fully_shard(model, mp_policy=mp_policy)"),
+        ("param_init_fn=x.init, mixed_precision=MixedPrecision(buffer_dtype=x)", "self.net = model"),
+    ],
+)
+def test_bound_to_two_names_of_which_one_is_the_model(arguments: str, after: str) -> None:
+    """`self.net = model = model` stood there (LLM-QAT)."""
+    head = BEFORE.replace("\n\n\n", ", MixedPrecision\n\n\n") + "class Trainer:\n    def wrap(self, model, x):\n"
+    assert rewrite(f"{head}        self.net = model = FSDP(model, {arguments})\n").text.endswith(f"        {after}\n")

@@ -94,6 +94,37 @@ def test_what_holds_the_model_is_handed_on() -> None:
     assert "with unsharded(x.model):" in rewrite(head + block.format("x.tokenizer.decode(1)")).text
 
 
+SAMPLER = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, config):
+        self.model, self.config = FSDP(net), config
+
+    def samples(self, batch):
+        {}
+
+    def evaluate(self, batch):
+        with FSDP.summon_full_params(self.model, writeback=False, recurse=False):
+            return self.samples(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ("return self.model.generate(batch, max_length=self.config.length)", "unsharded(self.model)"),
+        ("return self.config.run(self.model)", "summon_full_params("),
+        ("return self.config.run(self)", "summon_full_params("),
+        ("return self.model.weight.sum()", "full_params("),
+    ],
+)
+def test_a_method_that_generates_is_looked_into(body: str, name: str) -> None:
+    """The family's older half calls one in the context (LLMDivideAndConquer: 137 lines of support -> 9)."""
+    assert f"with {name}" in rewrite(SAMPLER.format(body)).text
+
+
 def test_to_generate_in_mixed_precision_is_for_review() -> None:
     before = HEAD.replace("FSDP(", "FSDP(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16), module=", 1)
     imported = "import torch\nfrom torch.distributed.fsdp import MixedPrecision\n"

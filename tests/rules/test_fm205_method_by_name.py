@@ -143,6 +143,37 @@ def test_what_has_no_method_of_its_own_is_clipped_by_torch_already(text: str) ->
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+ANOTHERS = """
+    import {0}
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    def build(net, args):
+        return FSDP(net) if args.accelerator == "cuda" else {0}.accelerate(net)
+
+
+    def train(net, args):
+        model = build(net, args)
+        if hasattr(model, "clip_grad_norm_"):
+            model.clip_grad_norm_(1.0)
+        else:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    """
+
+
+def test_another_librarys_wrapper_goes_on_to_clip_by_its_own_method() -> None:
+    """XLA's has one of the same name; an FSDP2 model has none, and is clipped by torch, as the program has it."""
+    text = "import torch\n" + code(ANOTHERS.format("torchacc"))
+    kept = text.partition("def train")[2]
+    assert rewrite(text).text.endswith(kept)
+    assert "hasattr" not in rewrite(text.replace("torchacc", "tools")).text
+
+
+def test_norms_that_fsdp1_never_took_are_not_told_of() -> None:
+    text = "import torch\n" + code(ANOTHERS.format("tools"))
+    assert "FM206" not in {rule for rule, _, _ in rewrite(text).summary}
+
+
 OTHERWISE = [
     "    else:\n        torch.nn.utils.clip_grad_norm_(trainer.head.parameters(), 1.0)\n",
     "    else:\n        print(trainer)\n",

@@ -1053,6 +1053,18 @@ def test_a_class_with_the_model_whose_base_is_not_seen(body: str, own: str, is_k
     assert ("with full_state_dicts(self.model):" in text) == is_kept
 
 
+@pytest.mark.parametrize("body", ["super().load(path)", "self.load_state(path)", "return write.restore(self, path)"])
+def test_a_library_loads_whole_tensors(body: str) -> None:
+    """A checkpointer's own load into the sharded model raised, of plain tensors (SDSH)."""
+    text = rewrite(SAVER.format(body, "pass")).text
+    assert f"with full_state_loads(self.model):\n            {body}\n" in text
+
+
+def test_a_library_that_loads_and_saves() -> None:
+    text = rewrite(SAVER.format("super().load(path)\n            super().save(path)", "pass")).text
+    assert "with full_state_loads(self.model), full_state_dicts(self.model):" in text
+
+
 def test_settings_of_a_context_for_a_library_are_kept() -> None:
     context = "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True))"
     result = rewrite(HEAD + f"    with {context}:\n        path(model)\n")

@@ -1542,3 +1542,52 @@ def test_other_spellings_of_the_first_rank(test: str) -> None:
 @pytest.mark.parametrize("test", ["gpus == 0", "args.num_gpu == 0", "not args.gpu", "device", 'device == "cuda"'])
 def test_what_else_is_said_of_devices_is_none(test: str) -> None:
     assert {level for _, level, _ in rewrite(BY_DEVICE.format(test=test)).summary} == {"rewritten"}
+
+
+XLAS = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+import torchacc
+
+
+class Trainer:
+    def __init__(self, net, args):
+        self.model = FSDP(net) if args.accelerator == "cuda" else torchacc.accelerate(net)
+
+    def save(self):
+        torchacc.save({{"model": self.model.state_dict(){}}})
+"""
+
+
+def test_what_has_the_shard_metadata_of_xla_is_no_model_of_ours() -> None:
+    """Its own shards were saved with them; torch's function knows nothing of either (FlashModels)."""
+    text = XLAS.format(', "shard_metadata": self.model.get_shard_metadata()')
+    assert "model.state_dict()," in rewrite(text).text
+    assert "model.state_dict()" not in rewrite(XLAS.format("")).text
+
+
+TWO = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def main(net, average, group, policy):
+    model = FSDP(net, {})
+    average = FSDP(average)
+    average.load_state_dict(model.state_dict())
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_kept"),
+    [
+        ("", True),
+        ("auto_wrap_policy=policy, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", True),
+        ("sharding_strategy=ShardingStrategy.NO_SHARD", False),
+        ("process_group=group", False),
+        ("group", False),
+        ("**policy", False),
+    ],
+)
+def test_shards_go_from_model_to_model_as_they_are(arguments: str, is_kept: bool) -> None:
+    """It was gathered on all ranks, and cut again: nine lines (CSYE7105)."""
+    text = rewrite(TWO.format(arguments)).text
+    assert ("    average.load_state_dict(model.state_dict())\n" in text) == is_kept

@@ -46,3 +46,14 @@ def test_what_the_library_does_itself(made: str, kind: str, method: str, said: s
     assert len(found) == bool(said)
     assert all(f"fvcore's Checkpointer {said} " in message for message in found)
     assert ("raise NotImplementedError(" in result.text) == (said == "saves")
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_load_in_the_full_context_is_rewritten_and_not_asked_for(is_seen: bool) -> None:
+    load = (
+        "with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT):\n            return super().load(path)"
+    )
+    text = TEXT.format(kind="FULL_STATE_DICT", method="load", made="Own(model, path)")
+    result = rewrite(text.replace("return self._load_model(torch.load(path))", load if is_seen else "return path"))
+    assert sum(finding.rule == "FM315" for finding in result.findings) == (not is_seen)
+    assert ("with full_state_loads(self.model):" in result.text) == is_seen

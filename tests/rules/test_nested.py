@@ -45,9 +45,14 @@ CASES = [
         "FSDP(other).clip_grad_norm_(1)", f"{CLIP}(fully_shard(other).parameters(), 1)", id="clipping a new model"
     ),
     pytest.param(
-        "ema = FSDP(other); ema.load_state_dict(model.state_dict())",
-        f"ema = fully_shard(other)\nset_model_state_dict(ema, get_model_state_dict(model, {FULL}), {LOAD})",
+        "ema = FSDP(other); ema.load_state_dict(path(model.state_dict()))",
+        f"ema = fully_shard(other)\nset_model_state_dict(ema, path(get_model_state_dict(model, {FULL})), {LOAD})",
         id="a state dict loaded into another model",
+    ),
+    pytest.param(
+        "ema = FSDP(other); ema.load_state_dict(model.state_dict())",
+        "ema = fully_shard(other)\nema.load_state_dict(model.state_dict())",
+        id="a state dict that goes straight into another model",
     ),
     pytest.param("x = FSDP(FSDP(other))", "x = fully_shard(other)", id="constructor in a constructor"),
     pytest.param(

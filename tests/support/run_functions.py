@@ -791,6 +791,23 @@ def full_state_dicts_for_a_library() -> None:
 
 
 @check()
+def a_library_loads_full_state_dicts() -> None:
+    """As FSDP1 let it, in its context of the same kind; where the model is a part of another, too."""
+    (old, _), (new, _) = trained(FSDP1), trained(FSDP2)
+    with FSDP.state_dict_type(old, fsdp1.StateDictType.FULL_STATE_DICT):
+        state = {name: torch.full_like(value, 2.5) for name, value in old.state_dict().items()}
+        old.load_state_dict(state)
+        full = dict(old.state_dict())
+    with support.full_state_loads(new):
+        new.load_state_dict(state)
+        new.load_state_dict({**new.state_dict(), **state})
+        nn.ModuleDict({"a": new}).load_state_dict({f"a.{name}": value for name, value in full.items()})
+    equal(full, support.full_state_dict(new))
+    with pytest.raises((RuntimeError, ValueError)):
+        new.load_state_dict(state)
+
+
+@check()
 def full_state_dict_of_other_strategies() -> None:
     plain = support.full_state_dict(trained(FSDP2)[0])
     for name in ("SHARD_GRAD_OP", "NO_SHARD"):

@@ -89,12 +89,13 @@ from codemods.api import (
 )
 from codemods.plan import PlannedContext
 from codemods.reading.after_forward import holds_copies
+from codemods.reading.alike import is_between_alike
 from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
-from codemods.reading.engines import is_another_engines
+from codemods.reading.engines import is_another_engines, is_xlas
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.just_made import is_just_made
@@ -204,7 +205,7 @@ def _is_loaded_before_wrapping(found: StateCall, ctx: PlannedContext) -> bool:
 
 def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     model, method = receiver(call, ctx), last_name(call.func)
-    if model is None or method not in _METHODS or is_another_engines(call, ctx):
+    if model is None or method not in _METHODS or is_another_engines(call, ctx) or is_xlas(model, ctx):
         return None
     is_inner = method == "state_dict" and is_inner_module(model, call, ctx)
     if is_just_made(ctx, model) and ctx.kinds(model) != {ModelKind.UNKNOWN} and not is_inner:
@@ -342,7 +343,7 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
-    if is_way_without_fsdp(found.call, ctx):
+    if is_way_without_fsdp(found.call, ctx) or is_between_alike(found.call, ctx):
         return None
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)

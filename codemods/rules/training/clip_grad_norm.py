@@ -63,6 +63,8 @@ from codemods.reading.clipping import (
     clipper,
     has_plain_norm,
     is_asked_for,
+    is_torchs_otherwise,
+    may_be_anothers,
 )
 from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.layout import insertion
@@ -100,6 +102,8 @@ def fix(method: cst.Attribute, ctx: PlannedContext) -> Fix | None:
         return None  # FSDP1's takes none: this is torch's function, or accelerate's method
     if ModelKind.FSDP not in held and is_asked_for(method, ctx.code(model), ctx):
         return None  # an FSDP2 model has no such method, and does not come here
+    if may_be_anothers(held, ctx) and is_torchs_otherwise(method, ctx.code(model), ctx):
+        return None  # nor here, where another library's wrapper may
     return _rewritten(method, model, held, ctx) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 

@@ -58,7 +58,14 @@ from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, Mo
 from codemods.plan import PlannedContext
 from codemods.reading.after_forward import clips_after_forward
 from codemods.reading.call_layout import argument_removal
-from codemods.reading.clipping import STALE, STALE_HINT, clipper, has_plain_norm
+from codemods.reading.clipping import (
+    STALE,
+    STALE_HINT,
+    asked_for_method,
+    clipper,
+    has_plain_norm,
+    may_be_anothers,
+)
 from codemods.reading.enclosing import enclosing
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
@@ -319,7 +326,7 @@ def _is_of_another_way(call: cst.BaseExpression, ctx: Context) -> bool:
         is_body = inner is outer.body
         asked = outer.test.expression if is_body and isinstance(outer.test, cst.UnaryOperation) else outer.test
         is_told = _asks_for_sharding(asked) and (not is_body or asked is not outer.test)
-        is_told |= is_body and _asks_for_a_word(asked)
+        is_told |= _asks_for_a_word(asked) if is_body else _asks_for_method(asked, ctx)
         if is_told and _clips_by_method(outer.orelse if is_body else outer.body, ctx):
             return True
     return False
@@ -338,6 +345,13 @@ def _asks_for_sharding(test: cst.BaseExpression) -> bool:
         return is_equal and not _SHARDING.isdisjoint(words(last_name(asked.comparator)))
     parts = [test.func, *(argument.value for argument in test.args)] if isinstance(test, cst.Call) else [test]
     return any(not _SHARDING.isdisjoint(words(last_name(part))) for part in parts)
+
+
+def _asks_for_method(test: cst.BaseExpression, ctx: Context) -> bool:
+    """`hasattr(model, "clip_grad_norm_")`, where no FSDP2 model comes to what is clipped otherwise."""
+    if not isinstance(test, cst.Call) or not asked_for_method(test, ctx):
+        return False
+    return not may_be_anothers(ctx.kinds(test.args[0].value), ctx)
 
 
 def _asks_for_a_word(test: cst.BaseExpression) -> bool:

@@ -67,7 +67,7 @@ from codemods.api import (
 )
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either
-from codemods.reading.clipping import any_clipper, is_clipped_otherwise
+from codemods.reading.clipping import any_clipper, is_clipped_otherwise, may_be_anothers
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.handles import HANDLES, is_reshard
 from codemods.reading.process_groups import group_of
@@ -100,7 +100,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if name == "no_sync" and (is_without_gradients(call, ctx) or is_entered_without_gradients(call, ctx)):
         return None  # nothing is accumulated: whatever it finds is right
     held = ctx.kinds(model)
-    if ModelKind.FSDP not in held and is_clipped_otherwise(call, ctx):
+    if (ModelKind.FSDP not in held or may_be_anothers(held, ctx)) and is_clipped_otherwise(call, ctx):
         return None
     if not held & ({ModelKind.FSDP, ModelKind.UNKNOWN} if name in BY_NAME else {ModelKind.FSDP}):
         return None

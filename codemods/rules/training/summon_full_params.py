@@ -86,7 +86,7 @@ from codemods.reading.after_forward import trains_before
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import extra_indent, replace_head
 from codemods.reading.call_layout import argument_removal, line_above
-from codemods.reading.enclosing import call_by, names_around
+from codemods.reading.enclosing import call_by, is_self, names_around
 from codemods.reading.flat_parameters import constructor_calls, makes_flat_parameters
 from codemods.reading.forwards import GRAD_MODES, model_of_forward
 from codemods.reading.layout import removal
@@ -301,12 +301,33 @@ def _only_runs(call: cst.Call, ctx: Context) -> bool:
         return False
     if ModelKind.FSDP not in ctx.kinds(model):
         return False
-    inside = [node for block in _blocks(call, ctx) for node in ctx.inside(block.body)]
-    named = (node for node in inside if isinstance(node, (cst.Name, cst.Attribute)))
-    uses = [node for node in named if ctx.code(node) == ctx.code(model)]
-    if not uses or any(_hands_on(node, model, ctx) for node in inside):
-        return False
-    return all(_is_run(node, ctx) for node in uses)
+    runs = [_runs_in(block.body, ctx.code(model), ctx) for block in _blocks(call, ctx)]
+    return None not in runs and any(runs)
+
+
+def _runs_in(body: cst.CSTNode, model: str, ctx: Context, depth: int = 1) -> int | None:
+    """How often a body runs a model; None where it does anything else with it. A method of `self` is looked into."""
+    count = 0
+    for node in ctx.inside(body):
+        if _hands_on(node, model, ctx):
+            below = _runs_below(node, model, ctx, depth)
+            if below is None:
+                return None
+            count += below
+        elif isinstance(node, (cst.Name, cst.Attribute)) and ctx.code(node) == model:
+            if not _is_run(node, ctx):
+                return None
+            count += 1
+    return count
+
+
+def _runs_below(holder: cst.CSTNode, model: str, ctx: Context, depth: int) -> int | None:
+    """The same of `self.sample(batch)`, for `self.model`."""
+    call = ctx.parent(ctx.parent(holder) or holder)
+    if not depth or not isinstance(holder, cst.Name) or not is_self(holder, ctx) or not isinstance(call, cst.Call):
+        return None
+    runs = [_runs_in(function.body, model, where, depth - 1) for where, function in ctx.runs(call)]
+    return sum(each or 0 for each in runs) if runs and None not in runs else None
 
 
 def _overwrites(call: cst.Call, ctx: Context) -> bool:
@@ -329,17 +350,17 @@ def _options(call: cst.Call, ctx: Context) -> dict[str, str]:
     return {each.keyword.value: ctx.code(each.value) for each in call.args[1:] if each.keyword is not None}
 
 
-def _hands_on(node: cst.CSTNode, model: cst.BaseExpression, ctx: Context) -> bool:
+def _hands_on(node: cst.CSTNode, model: str, ctx: Context) -> bool:
     """Whether something gets the model, or what holds it: `check(trainer)` and `trainer.fit()` for `trainer.model`."""
     if isinstance(node, cst.Arg):
         return ModelKind.FSDP in ctx.kinds(node.value)
-    if not isinstance(node, (cst.Name, cst.Attribute)) or not ctx.code(model).startswith(f"{ctx.code(node)}."):
+    if not isinstance(node, (cst.Name, cst.Attribute)) or not model.startswith(f"{ctx.code(node)}."):
         return False
     holder = ctx.parent(node)
     if not isinstance(holder, cst.Attribute):
         return True
     is_method = call_by(holder, ctx) is not None
-    return is_method and holder.value is node and ctx.code(holder) != ctx.code(model)
+    return is_method and holder.value is node and ctx.code(holder) != model
 
 
 def _blocks(call: cst.Call, ctx: Context) -> list[cst.With]:

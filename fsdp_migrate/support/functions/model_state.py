@@ -56,6 +56,28 @@ def full_state_dicts(
         hook.remove()
 
 
+@contextmanager
+def full_state_loads(model: nn.Module) -> Generator[None, None, None]:
+    """Let `model.load_state_dict()` take FSDP1's FULL_STATE_DICT, each rank's own. Collective.
+
+    For a library that calls it.
+    """
+    sharded: dict[str, Any] = {name: own for name, own in model.state_dict().items() if isinstance(own, DTensor)}
+
+    def scatter(_module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+        for name, own in sharded.items():
+            full = state.get(prefix + name)
+            if full is not None and not isinstance(full, DTensor):
+                state[prefix + name] = distribute_tensor(full.detach(), own.device_mesh, own.placements)
+
+    register: Any = model.register_load_state_dict_pre_hook
+    hook = register(scatter)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def whole_state_dict(model: nn.Module) -> dict[str, Any]:
     """A state dict, gathered on every rank; DDP's as it is, with prefix."""
     state = model.state_dict()

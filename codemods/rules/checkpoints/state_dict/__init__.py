@@ -84,7 +84,7 @@ from codemods.tables.state_dicts import CONTEXT, LOADED_ALONE, LOADED_HINT, READ
 from .calls import PREFIX, Body, rewrite_calls, rewrite_either
 from .local import HINT as LOCAL_HINT
 from .local import block_of, is_local, local
-from .onward import calls_in, check_own, is_handed_on, is_state_of, reads_below
+from .onward import calls_in, check_own, handed_on, is_state_of, loads, reads_below
 from .rank_files import HINT as RANK_HINT
 from .rank_files import MESSAGE as RANK_FILES
 from .rank_files import deals_in_rank_files
@@ -204,10 +204,11 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     chosen = found.full if found is not None else settings(call, ctx)
     written = rewrite_either(block, found, ctx) if found is not None else rewrite_calls(block, chosen, ctx)
     check_own(block, ctx, chosen.model if chosen.is_full else None)
-    if chosen.is_full and is_handed_on(block, chosen.model, written.edits, ctx):
+    onward = handed_on(block, chosen.model, written.edits, ctx) if chosen.is_full else []
+    if onward:
         if found is not None:
             raise NotStatic("the kind is chosen, for code that is not seen")
-        return _kept_full(call, chosen, written, ctx)
+        return _kept_full(call, chosen, written, onward, ctx)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
     level = Level.REVIEW if written.reads_part else Level.REWRITTEN
     if written.reads_part:
@@ -243,16 +244,24 @@ def _of_model(block: cst.With, model: cst.BaseExpression, ctx: Context) -> list[
     return [each for each in calls_in(block.body) if is_state_of(each, model, ctx, methods)]
 
 
-def _kept_full(call: cst.Call, chosen: Settings, written: Body, ctx: PlannedContext) -> Fix:
-    """Code that is not seen reads the model: `model.save_pretrained(path)`, `library.save(model)`."""
-    item = ctx.named(Import(SUPPORT, "full_state_dicts"), call)
-    text = f"{item.local}({ctx.quote(chosen.model)}{chosen.full_arguments})"
+def _kept_full(call: cst.Call, chosen: Settings, written: Body, onward: Sequence[cst.Call], ctx: PlannedContext) -> Fix:
+    """Code that is not seen reads the model, `model.save_pretrained(path)`, `library.save(model)`, or loads it."""
+    contexts, imports = [], sorted(written.imports)
+    for kind, is_needed, given in (
+        ("full_state_loads", any(map(loads, onward)), ""),
+        ("full_state_dicts", not all(map(loads, onward)), chosen.full_arguments),
+    ):
+        if is_needed:
+            imports.append(ctx.named(Import(SUPPORT, kind), call))
+            contexts.append(f"{imports[-1].local}({ctx.quote(chosen.model)}{given})")
     options = [append_argument(ctx, node, f"options={each}") for node, each in written.options]
-    message = "state_dict_type becomes full_state_dicts, a support function, for code that is not seen"
+    what = " and ".join(each.name for each in imports if each.module == SUPPORT and each.name.startswith("full_state_"))
+    message = f"state_dict_type becomes {what}, a support function, for code that is not seen"
     return Fix(
-        [Edit(*ctx.bare_span(call), text), *written.edits, *options, *(removal(ctx, each) for each in chosen.dead)],
+        [Edit(*ctx.bare_span(call), ", ".join(contexts)), *written.edits, *options]
+        + [removal(ctx, each) for each in chosen.dead],
         [finding(CODE, Level.REWRITTEN, ctx, call, message)],
-        [*sorted(written.imports), item],
+        imports,
     )
 
 

@@ -23,6 +23,9 @@ _HOLDERS = frozenset({"accelerator", "checkpointer", "engine", "fabric", "saver"
 _SPEAKS = frozenset({"barrier", "debug", "info", "log", "print", "rank", "warning"})
 """Words of methods that have nothing to do with a model."""
 
+_LOADS = frozenset({"load", "restore", "resume"})
+"""Words of functions that read a checkpoint."""
+
 _DEPTH = 6
 """How many functions are followed that a body calls."""
 
@@ -76,15 +79,22 @@ def _asks_for_setting(call: cst.Call, ctx: Context) -> bool:
     return depends_on_setting(call, ctx) and function_of(call, ctx) != "optim_state_dict_to_load"
 
 
-def is_handed_on(block: cst.With, model: cst.BaseExpression, edits: Collection[Edit], ctx: Context) -> bool:
-    """Whether the body hands the model to code that the program does not show, which could call `state_dict()`."""
-    name = ctx.code(model)
+def handed_on(block: cst.With, model: cst.BaseExpression, edits: Collection[Edit], ctx: Context) -> list[cst.Call]:
+    """The calls of the body that hand the model to code that the program does not show, which could call
+    `state_dict()`.
+    """
+    name, found = ctx.code(model), []
     for call in calls_in(block.body):
         start = ctx.span(call)[0]
         is_rewritten = any(edit.start <= start < edit.end for edit in edits)
         if not is_rewritten and _is_unseen(call, name, ctx):
-            return True
-    return False
+            found.append(call)
+    return found
+
+
+def loads(call: cst.Call) -> bool:
+    """`super().load(path)`, `accelerator.load_state(path)`: it could call `load_state_dict()` as well."""
+    return not _LOADS.isdisjoint(words(last_name(call.func)))
 
 
 def _is_unseen(call: cst.Call, name: str, ctx: Context, depth: int = _DEPTH) -> bool:

@@ -80,7 +80,7 @@ def place_of(ctx: Context, call: cst.Call) -> Place:
         simple = isinstance(target, (cst.Name, cst.Attribute))
         name = ctx.code(target) if simple else ""
         return Place(node, name, statement.value is value, annotation_of(statement), choice)
-    is_all = isinstance(statement, (cst.Return, cst.Expr)) and statement.value is value
+    is_all = isinstance(statement, (cst.Assign, cst.Return, cst.Expr)) and statement.value is value
     return Place(node, "", is_all or is_put_back(ctx, call), choice=choice)
 
 
@@ -470,8 +470,15 @@ def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
         return ctx.quote_text(ctx.span(statement)[0], ctx.span(whole)[0]) + sharded[0]
     start, end = ctx.span(statement)
     inner_start, inner_end = ctx.span(whole)
-    rest = ctx.quote_text(start, inner_start) + made.model + ctx.quote_text(inner_end, end)
-    return "\n".join([*sharded, *made.after, rest])
+    head = _other_targets(made, statement) or ctx.quote_text(start, inner_start)
+    return "\n".join([*sharded, *made.after, head + made.model + ctx.quote_text(inner_end, end)])
+
+
+def _other_targets(made: Draft, statement: cst.BaseSmallStatement) -> str:
+    """`self.net = ` of `self.net = model = FSDP(model)`, where `model` is that already."""
+    targets = [target.target for target in statement.targets] if isinstance(statement, cst.Assign) else []
+    others = [each for each in targets if made.file.code(each) != made.file.plain(made.model)]
+    return "".join(f"{made.file.quote(each)} = " for each in others) if len(others) < len(targets) else ""
 
 
 def _call(made: Draft, keywords: dict[str, str], prefix: str, width: int, module: str = "") -> str:

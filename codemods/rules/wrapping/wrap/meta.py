@@ -13,10 +13,12 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.enclosing import call_given, contains, upward
 from codemods.reading.makeup import Makeup
+from codemods.reading.manual import argument_name
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import base
 from codemods.reading.program import others
+from codemods.reading.shapes import is_attribute
 from codemods.reading.words import is_name, last_name
 
 from .draft import Draft, Entry, Note
@@ -76,6 +78,9 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
     Returns the arguments that are still to be translated.
     """
     init = arguments["param_init_fn"] if "param_init_fn" in draft.present else None
+    if init is not None and _is_loaded(draft) and _only_makes_room(init, draft) and _goes(init, draft):
+        init = None  # FSDP1 called it for nothing
+        arguments = {name: value for name, value in arguments.items() if name != "param_init_fn"}
     if init is None and not _is_on_meta(draft.file, draft.call, draft.module, draft.built):
         if not draft.built.is_whole and _names_meta(draft.file):
             text = draft.model if draft.is_function else draft.file.code(draft.module)
@@ -99,6 +104,19 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
         given = arguments["sync_module_states"]
         _sync_units("" if is_name(given, "True") else truth(given, draft), draft)
     return {name: value for name, value in arguments.items() if name not in TAKEN}
+
+
+def _is_loaded(draft: Draft) -> bool:
+    """Whether every rank loads the model by `from_pretrained`, which leaves nothing on meta without a `device_map`."""
+    if _is_on_meta(draft.file, draft.call, draft.module, draft.built):
+        return False
+    made = [origin.node for origin in draft.file.origins(draft.module)]
+    return bool(made) and all(
+        isinstance(each, cst.Call)
+        and is_attribute(each.func, "from_pretrained")
+        and not any(argument.star == "**" or argument_name(argument) == "device_map" for argument in each.args)
+        for each in made
+    )
 
 
 def _only_makes_room(init: cst.BaseExpression, draft: Draft) -> bool:
