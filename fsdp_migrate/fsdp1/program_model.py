@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from keyword import iskeyword
 from pathlib import Path
 from typing import cast
@@ -16,12 +15,11 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.plain_objects import is_plain_self
-from codemods.reading.scripts import is_script, is_test
+from codemods.reading.scripts import is_script
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
 from ..pyanalysis.annotations import annotated_classes
 from ..pyanalysis.calls import argument_for, parameters
-from ..pyanalysis.closure import Closure
 from ..pyanalysis.conditions import Conditions
 from ..pyanalysis.evaluated import annotated_names, evaluated_names, named_paths
 from ..pyanalysis.order import Order
@@ -35,16 +33,14 @@ from ..pyanalysis.uses import is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_excluded, is_given_to_wrapper
 from .holders import holds_parts, parts_wrapped
+from .loading import Loading
 from .model_kinds import kind_of, kinds_of
 from .not_yet import is_wrapped_below
-from .on_purpose import OnPurpose
 from .other_classes import is_of_another_class
 from .own_makers import is_made_by_another
 from .sites import WrapFacts
 from .source import ParsedSource
 
-_IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
-_READ_ARGUMENTS = ("ArgumentParser", "HfArgumentParser", "parse_args", "parse_known_args", "fire", "hydra", "click")
 _NO_MODELS = ("torch.optim.", "torch.utils.data.", "torch.Tensor", "torch.amp.", "torch.cuda.amp.")
 """Classes whose objects are no modules."""
 _MAY_BE_FSDP = frozenset({ModelKind.FSDP, ModelKind.UNKNOWN})
@@ -65,125 +61,27 @@ class ProgramModel:
         `graph` tells what each file imports, where that is known.
         """
         self.program = program
-        self._graph = graph
-        self._imported = frozenset(chain.from_iterable(graph.values())) if graph is not None else None
-        self._groups = {path: group for group in map(frozenset, groups) for path in group}
+        self.loading = Loading(program, groups, graph, lambda tree: is_script(self.file(tree)))
         self.options = options or Options()
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
-        self.wrapping = WrapFacts(program, self.file, self.running_with, self.handing_to)
+        self.wrapping = WrapFacts(program, self.file, self.loading.running_with, self.loading.handing_to)
         self.order = Order(self.values, self.conditions.exclude)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
         self._files: dict[Tree, FileContext] = {}
-        self._loads: dict[Tree, Collection[Path] | None] = {}
         self._handed: dict[Tree, bool] = {}
-        self._running: dict[Path, Collection[Path]] = {}
-        self._by_name: dict[frozenset[Path] | None, Collection[Path]] = {}
-        self._loaded = Closure[Path](lambda path: (graph or {}).get(path, ()))
 
     def unfinished(self) -> Sequence[tuple[Tree, cst.CSTNode]]:
         """Where more leads to a value than is followed, in the order of the text."""
         found = [(self.program.holder(node), node) for node in dict.fromkeys(self.values.unfinished())]
         return sorted(found, key=lambda each: (self.program.place(each[0].path), each[0].order[each[1]]))
 
-    def together(self, path: Path) -> Collection[Path]:
-        """The files that some import connects with this one: all, where modules are imported by names made up."""
-        group = self._groups.get(path)
-        return self.program.texts if group is None or self._imports_by_name(group) else group
-
-    def _imports_by_name(self, group: frozenset[Path] | None) -> bool:
-        """Whether a file of a group, or any, imports modules by names made up; to say so in a text is not to do it."""
-        return bool(self._importing_by_name(group))
-
-    def _importing_by_name(self, group: frozenset[Path] | None) -> Collection[Path]:
-        if group not in self._by_name:
-            trees = self.program.mentioning(*_IMPORTS_BY_NAME, within=group)
-            self._by_name[group] = [tree.path for tree in trees if _makes_names_up(tree)]
-        return self._by_name[group]
-
-    def running_with(self, path: Path) -> Collection[Path]:
-        """The files that some script loads together with this one."""
-        if path not in self._running:  # asked of each name that can hold a model
-            self._running[path] = self._find_running_with(path)
-        return self._running[path]
-
-    def _find_running_with(self, path: Path) -> Collection[Path]:
-        together = self._groups.get(path, frozenset())
-        if self._graph is None or not together or self._imports_by_name(together):
-            other_entries = {each for each in self._entries if each != path} if path in self._entries else ()
-            return [each for each in self.together(path) if each not in other_entries]
-        users = self._loading.of(path) & together
-        scripts = [each for each in users if not self.is_imported(each)] or users
-        return frozenset[Path]().union(*map(self._loaded.of, scripts))
-
-    def handing_to(self, path: Path) -> Collection[Path]:
-        """The files that something can come from, over others or not, to this one."""
-        together = self.running_with(path)
-        if self._graph is None or not self._groups.get(path):
-            return together
-        around = self._on_purpose.around(path)
-        return together if self._imports_by_name(around) else around.intersection(together)
-
-    @cached_property
-    def _loading(self) -> Closure[Path]:
-        """The files that import a file, directly or not."""
-        importing = defaultdict(list)
-        for path, targets in (self._graph or {}).items():
-            for target in targets:
-                importing[target].append(path)
-        return Closure(lambda path: importing.get(path, ()))
-
-    @cached_property
-    def _on_purpose(self) -> OnPurpose:
-        return OnPurpose(self.program, self._graph or {})
-
     @cached_property
     def parts_wrapped(self) -> Sequence[tuple[Context, cst.CSTNode, cst.BaseExpression]]:
         """Where a wrapped module becomes a part of something, and of what."""
         own = (file for file in self.wrapping.naming if file.path not in self.wrapping.foreign)
         return parts_wrapped(own)
-
-    def is_imported(self, path: Path) -> bool:
-        """Whether another file can import this one."""
-        if self._imported is None or path in self._imported:
-            return True
-        return self._imports_by_name(self._groups.get(path)) and path not in self._entries
-
-    @cached_property
-    def _entries(self) -> frozenset[Path]:
-        """The scripts that nothing loads by a name made up: they read the command line, or lie in no package.
-
-        A module of a package may have no more than a test of itself there.
-        """
-        if self._imported is None:
-            return frozenset()
-        reading = {tree.path for tree in self.program.mentioning(*_READ_ARGUMENTS)}
-        return frozenset(
-            tree.path
-            for tree in self.program.mentioning("__main__")
-            if tree.path not in self._imported
-            and (tree.path in reading or tree.path.with_name("__init__.py") not in self.program.texts)
-            and is_script(self.file(tree))
-        )
-
-    def are_apart(self, one: Tree, other: Tree) -> bool:
-        """Whether no value of one file comes to the other: one is a script, which does not load the other."""
-        return self._is_without(one, other) or self._is_without(other, one)
-
-    def _is_without(self, script: Tree, other: Tree) -> bool:
-        if script not in self._loads:
-            alone = not self.is_imported(script.path) and is_script(self.file(script))
-            self._loads[script] = self.running_with(script.path) if alone else None
-        loads = self._loads[script]
-        return loads is not None and other.path not in loads
-
-    def loaded_by_test(self, path: Path) -> Collection[Path] | None:
-        """What a file takes something of that only pytest imports, whatever others import by names made up; None of any
-        other file."""
-        if self._imported is None or path in self._imported or not is_test(path):
-            return None
-        return self._on_purpose.reached(path)
 
     def may_hand_models(self, tree: Tree) -> bool:
         """Whether a model that is wrapped anywhere, and is not followed, can come to a file; one that speaks of FSDP1
@@ -192,15 +90,13 @@ class ProgramModel:
             near = [
                 site.file for site in self.wrapping.sites if self._may_hand(cast("FileContext", site.file).tree, tree)
             ]
-            others = frozenset([*self._importing_by_name(self._groups.get(tree.path)), *(file.path for file in near)])
-            is_known = self._graph is not None and tree.path in self._graph
-            is_near = bool(near) and (not is_known or self._on_purpose.meets(tree.path, others))
+            is_near = bool(near) and self.loading.meets(tree.path, (file.path for file in near))
             self._handed[tree] = is_near or (self.wrapping.is_any and any(self.file(tree).references()))
         return self._handed[tree]
 
     def _may_hand(self, wrapping: Tree, tree: Tree) -> bool:
-        loads = self.loaded_by_test(wrapping.path)
-        return not self.are_apart(wrapping, tree) and (loads is None or tree.path in loads)
+        loads = self.loading.loaded_by_test(wrapping.path)
+        return not self.loading.are_apart(wrapping, tree) and (loads is None or tree.path in loads)
 
     def _is_model(self, made: Made) -> bool:
         file = self.file(made.tree)
@@ -223,7 +119,7 @@ class FileContext(ParsedSource):
         self._facts = model
         self._file = files
         self._program = model.program
-        self._together = model.together(tree.path)
+        self._together = model.loading.together(tree.path)
         self._kinds: dict[cst.BaseExpression, frozenset[ModelKind]] = {}
         self.answers: dict[object, object] = {}
 
@@ -378,7 +274,7 @@ class FileContext(ParsedSource):
     @property
     def loaded_with(self) -> Collection[Path]:
         """The files that some script loads together with this one."""
-        return self._facts.running_with(self.path)
+        return self._facts.loading.running_with(self.path)
 
     def comes_before(self, node: cst.CSTNode, file: Context, other: cst.CSTNode) -> bool:
         """Whether `other`, in the same or another file, never ran when the program comes to `node`."""
@@ -410,7 +306,7 @@ class FileContext(ParsedSource):
         if not isinstance(call, cst.Call) or kind_of(origin) not in {ModelKind.FSDP, ModelKind.DDP}:
             return False
         tree = cast("FileContext", origin.file).tree
-        if self._facts.are_apart(tree, self.tree):
+        if self._facts.loading.are_apart(tree, self.tree):
             return True
         return self._is_set_below(tree, call, node) or self._facts.order.precedes(self.tree, node, tree, call)
 
@@ -611,23 +507,7 @@ class FileContext(ParsedSource):
         return self._program.mentions(word, within=frozenset(self._together) - {self.path})
 
     def is_read_elsewhere(self, name: str) -> bool:
-        return self.mentions_elsewhere(name) and self._facts.is_imported(self.path)
-
-
-def _makes_names_up(tree: Tree) -> bool:
-    """Whether a file imports modules by names that are made up; the import graph has those that are written out."""
-    return any(not _is_literal_import(name, tree) for word in _IMPORTS_BY_NAME for name in tree.names(word))
-
-
-def _is_literal_import(name: cst.Name, tree: Tree) -> bool:
-    """`importlib.import_module("a.b")`, and `from importlib import import_module`."""
-    holder = tree.parents[name]
-    function = holder if isinstance(holder, cst.Attribute) and holder.attr is name else name
-    call = tree.parents[function]
-    if isinstance(call, cst.ImportAlias):
-        return call.asname is None
-    is_called = isinstance(call, cst.Call) and call.func is function and bool(call.args)
-    return is_called and isinstance(cst.ensure_type(call, cst.Call).args[0].value, cst.SimpleString)
+        return self.mentions_elsewhere(name) and self._facts.loading.is_imported(self.path)
 
 
 def _but_fsdp(held: frozenset[ModelKind]) -> frozenset[ModelKind]:

@@ -57,9 +57,9 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
 def _near(model: ProgramModel, graph: kept.Graph) -> frozenset[Path]:
     """What imports a file that wraps, and what any of those import; of a test, what it loads and what names FSDP1."""
     wrapping = {site.file.path for site in model.wrapping.all_sites.values()}
-    loaded = {path: loads for path in wrapping if (loads := model.loaded_by_test(path)) is not None}
+    loaded = {path: loads for path in wrapping if (loads := model.loading.loaded_by_test(path)) is not None}
     wrapping -= loaded.keys()
-    if not graph or any(model.together(path) is model.program.texts for path in wrapping):
+    if not graph or any(model.loading.together(path) is model.program.texts for path in wrapping):
         return frozenset(model.program.texts)  # modules are imported by names that are made up
     naming = [file.path for file in model.wrapping.naming if any(file.references())] if loaded else []
     return frozenset(connected(graph, wrapping)).union(naming, *loaded.values())

@@ -39,7 +39,7 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
     around = {call: search.around(site.file, call, wrapped_module(call)) for call, site in sites.items()}
     found = {call: switch for call, switch in around.items() if switch is not None}
     others = {call: site for call, site in sites.items() if call not in found}
-    running = frozenset[Path]().union(*(model.running_with(site.file.path) for site in others.values()))
+    running = frozenset[Path]().union(*(model.loading.running_with(site.file.path) for site in others.values()))
     files = map(model.file, model.program.mentioning(*side_by_side.STATE_METHODS, within=running))
     return found | {call: reason for call, reason in side_by_side.shared(files, own) if call in others}
 
