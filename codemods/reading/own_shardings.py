@@ -14,6 +14,9 @@ from codemods.reading.words import last_name
 DEPTH = 4
 """Calls that are followed from a place down to `fully_shard`."""
 
+WORDS = ("fully_shard", "apply_fsdp2", "fsdp2_prepare_model")
+"""`fully_shard`, and what shards by it for others: verl's function and accelerate's, both in their `fsdp_utils`."""
+
 Definition = cst.FunctionDef | cst.ClassDef
 
 
@@ -21,12 +24,12 @@ class OwnShardings:
     """The calls of one program that are `fully_shard`, or lead to it through the program's own code."""
 
     def __init__(self, files: Iterable[Context]) -> None:
-        """`files`: those of the program that hold the word `fully_shard`."""
+        """`files`: those of the program that hold one of the words."""
         self._files = files
 
     def reaches(self, ctx: Context, call: cst.Call) -> bool:
         """Whether a call is `fully_shard`, or leads to it."""
-        if is_fully_shard(ctx, call.func):
+        if _shards(ctx, call.func):
             return True
         if not self._may_lead(call.func):
             return False
@@ -57,7 +60,7 @@ class OwnShardings:
             outer: ctx
             for ctx in self._files
             for call in ctx.nodes(cst.Call)
-            if is_fully_shard(ctx, call.func)
+            if _shards(ctx, call.func)
             for outer in _around(ctx, call)
         }
         known = dict(nearer)
@@ -71,6 +74,11 @@ class OwnShardings:
             known |= above
             nearer = above
         return known
+
+
+def _shards(ctx: Context, callee: cst.BaseExpression) -> bool:
+    """Whether an expression is `fully_shard`, or a library's function that is known to call it."""
+    return is_fully_shard(ctx, callee) or (last_name(callee) in WORDS and ctx.dotted(callee) is not None)
 
 
 def definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[Definition, Context]]:

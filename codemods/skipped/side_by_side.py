@@ -35,10 +35,10 @@ def shard(model, config):
 ## Fix safety
 
 Nothing is changed. What counts is where the constructor call stands: in one branch of an `if`, a `match` or a table of
-functions whose other branch shards the same model with `fully_shard`, there or in a function that it calls; or in a
-method that another class of the same base has with `fully_shard`; or whether its model's state dict is read or loaded
-by code that models of the program's own `fully_shard` come to as well. A script of FSDP1 beside a script of FSDP2 that
-shares none is rewritten as ever.
+functions whose other branch shards the same model with `fully_shard`, there or in a function that it calls (verl's
+`apply_fsdp2` and accelerate's `fsdp2_prepare_model` are known to do so); or in a method that another class of the same
+base has with `fully_shard`; or whether its model's state dict is read or loaded by code that models of the program's
+own `fully_shard` come to as well. A script of FSDP1 beside a script of FSDP2 that shares none is rewritten as ever.
 
 ## References
 

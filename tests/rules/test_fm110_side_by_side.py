@@ -333,6 +333,48 @@ def test_switch_is_recognised(text: str) -> None:
     assert "pyproject" in call.hint or "tool.fsdp-migrate" in call.hint
 
 
+BY_A_LIBRARY = """\
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    {imported}
+
+
+    class Trainer:
+        def build(self, config):
+            if config.strategy == "fsdp":
+                self.model = FSDP(self.net)
+            elif config.strategy == "fsdp2":
+                {shards}
+                self.model = self.net
+    """
+
+
+@pytest.mark.parametrize(
+    ("imported", "shards"),
+    [
+        ("from verl.utils.fsdp_utils import apply_fsdp2", "apply_fsdp2(self.net, {}, config)"),
+        ("import verl.utils.fsdp_utils as utils", "utils.apply_fsdp2(self.net, {}, config)"),
+        ("from accelerate.utils import fsdp2_prepare_model", "self.net = fsdp2_prepare_model(config, self.net)"),
+    ],
+)
+def test_a_librarys_function_that_shards_is_the_path_of_fsdp2(imported: str, shards: str) -> None:
+    before = code(BY_A_LIBRARY.replace("{imported}", imported).replace("{shards}", shards))
+    result = rewrite(before)
+    assert result.text == before
+    assert {(finding.rule, finding.level) for finding in result.findings} == {("FM110", Level.KEPT)}
+
+
+@pytest.mark.parametrize(
+    ("imported", "shards"),
+    [
+        ("from verl.utils.fsdp_utils import get_fsdp_wrap_policy", "get_fsdp_wrap_policy(self.net)"),
+        ("def apply_fsdp2(net, kwargs, config):\n        net.half()", "apply_fsdp2(self.net, {}, config)"),
+    ],
+)
+def test_what_does_not_shard_is_no_path_of_fsdp2(imported: str, shards: str) -> None:
+    before = code(BY_A_LIBRARY.replace("{imported}", imported).replace("{shards}", shards))
+    assert "self.model = fully_shard(self.net)" in rewrite(before).text
+
+
 LIBRARY = {
     "shard.py": HEAD
     + code(
