@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, ModelKind
+from codemods.api import Context
 from codemods.reading.enclosing import call_given
-from codemods.reading.flat_parameters import constructor_calls
-from codemods.reading.manual import argument_name, arguments
 from codemods.reading.model_loading import has_own_method
 from codemods.reading.shapes import called_on
+from codemods.reading.updated_alike import are_sharded_alike
 
 _LOAD, _READ = "load_state_dict", "state_dict"
-_WHERE = frozenset(
-    {"cpu_offload", "device_mesh", "ignored_modules", "ignored_parameters", "ignored_states", "process_group"}
-)
-"""Arguments of FSDP1 that decide which parameters are sharded, over which ranks, and where the shards lie."""
 
 
 def is_between_alike(call: cst.Call, ctx: Context) -> bool:
@@ -28,23 +23,6 @@ def is_between_alike(call: cst.Call, ctx: Context) -> bool:
     into, out_of = called_on(load, _LOAD), called_on(read, _READ)
     if into is None or out_of is None or not isinstance(read, cst.Call) or read.args:
         return False
-    if ctx.wrapping.compiles(ctx.path) or has_own_method(into, ctx):
+    if ctx.wrapping.compiles(ctx.path) or has_own_method(into, ctx) or ctx.mentions("cpu_offload"):
         return False
-    return all(_is_over_all_ranks(each, ctx) for each in (into, out_of))
-
-
-def _is_over_all_ranks(model: cst.BaseExpression, ctx: Context) -> bool:
-    made = constructor_calls(model, ctx)
-    is_seen = bool(made) and len(made) == len(ctx.origins(model)) and ctx.kinds(model) == {ModelKind.FSDP}
-    return is_seen and all(_is_plain(*each) for each in made)
-
-
-def _is_plain(ctx: Context, call: cst.Call) -> bool:
-    for argument in arguments(ctx, call):
-        name = argument_name(argument)
-        if argument.star or name in _WHERE:
-            return False
-        strategies = {"FULL_SHARD", "SHARD_GRAD_OP"}
-        if name == "sharding_strategy" and ctx.code(argument.value).rpartition(".")[2] not in strategies:
-            return False
-    return sum(argument.keyword is None for argument in arguments(ctx, call)) <= 1
+    return are_sharded_alike((into, out_of), ctx)

@@ -8,14 +8,15 @@ from functools import cached_property
 import libcst as cst
 
 from codemods.api import SUPPORT, Context
-from codemods.reading.shardings import is_fully_shard
+from codemods.reading.shardings import WORDS, is_fully_shard
 from codemods.reading.words import last_name
 
 DEPTH = 4
 """Calls that are followed from a place down to `fully_shard`."""
 
-WORDS = ("fully_shard", "apply_fsdp2", "fsdp2_prepare_model")
-"""`fully_shard`, and what shards by it for others: verl's function and accelerate's, both in their `fsdp_utils`."""
+_OF_LIBRARIES = ("apply_fsdp2", "fsdp2_prepare_model")
+"""What shards by `fully_shard` for others: verl's function and accelerate's, both in their `fsdp_utils`."""
+SHARDING = (*WORDS, *_OF_LIBRARIES)
 
 Definition = cst.FunctionDef | cst.ClassDef
 
@@ -78,7 +79,7 @@ class OwnShardings:
 
 def _shards(ctx: Context, callee: cst.BaseExpression) -> bool:
     """Whether an expression is `fully_shard`, or a library's function that is known to call it."""
-    return is_fully_shard(ctx, callee) or (last_name(callee) in WORDS and ctx.dotted(callee) is not None)
+    return is_fully_shard(ctx, callee) or (last_name(callee) in _OF_LIBRARIES and ctx.dotted(callee) is not None)
 
 
 def definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[Definition, Context]]:

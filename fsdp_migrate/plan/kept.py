@@ -13,7 +13,7 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.api import Context, KeepReason
-from codemods.reading.own_shardings import WORDS, OwnShardings
+from codemods.reading.own_shardings import SHARDING, OwnShardings
 from codemods.reading.wrapped import wrapped_module
 from codemods.rules.wrapping import wrap
 from codemods.skipped import fsdp_subclass, side_by_side
@@ -26,9 +26,9 @@ Graph = Mapping[Path, Sequence[Path]]
 
 def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
     """What chooses between a constructor call and an FSDP2 path of the program's own, where anything does."""
-    if not model.program.mentions(*WORDS):
+    if not model.program.mentions(*SHARDING):
         return {}
-    own = OwnShardings(list(map(model.file, model.program.mentioning(*WORDS))))
+    own = OwnShardings(list(map(model.file, model.program.mentioning(*SHARDING))))
     search = side_by_side.Switches(own)
     sites = {
         site.call: site
