@@ -11,6 +11,7 @@ from fsdp_migrate.support.line_breaks import broken
 from tests.helpers import rewrite_files
 
 ROOT = Path(__file__).parents[2]
+READING = sorted((ROOT / "codemods" / "reading").rglob("*.py"))
 HEAD = """\
 import torch
 from torch import nn
@@ -115,7 +116,7 @@ def test_brackets_of_an_argument_do_not_stay_around_a_value() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 79])
-@pytest.mark.parametrize("path", sorted((ROOT / "codemods" / "reading").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", READING, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_broken_lines_mean_the_same(path: Path, width: int) -> None:
     text = path.read_text()
     after = broken(text, width, "    ", range(text.count("\n")))
