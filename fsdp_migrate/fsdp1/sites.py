@@ -58,6 +58,7 @@ class WrapFacts:
         self._file = file
         self._running = running
         self._handing = handing
+        self._calls: dict[Path, Sequence[tuple[Context, cst.Call]]] = {}
 
     @cached_property
     def naming(self) -> tuple[Context, ...]:
@@ -102,8 +103,10 @@ class WrapFacts:
         return len(sites) + any(class_given(site.file, site.call) is not None for site in sites) > 1
 
     def calls(self, path: Path) -> Sequence[tuple[Context, cst.Call]]:
-        running = self._running(path)
-        return [(site.file, site.call) for site in self.sites if site.file.path in running]
+        if path not in self._calls:  # asked for each expression that may be a model
+            running = self._running(path)
+            self._calls[path] = [(site.file, site.call) for site in self.sites if site.file.path in running]
+        return self._calls[path]
 
     def runs_with(self, path: Path, other: Path) -> bool:
         return other in self._running(path)
