@@ -71,20 +71,20 @@ def _said_around(file: FileContext, place: cst.CSTNode, node: cst.BaseExpression
 def _other_name(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """`model`, of `self.model = model` further up in the same function, on every way to here."""
     if isinstance(node, cst.Name):
-        value = _bound_here(file, node)
+        value = bound_here(file, node)
     else:
-        value = _set_above(file, node) or _given_to_base(file, node) if isinstance(node, cst.Attribute) else None
+        value = set_above(file, node) or _given_to_base(file, node) if isinstance(node, cst.Attribute) else None
     return value if isinstance(value, (cst.Name, cst.Attribute)) else None
 
 
-def _bound_here(file: FileContext, name: cst.Name) -> cst.BaseExpression | None:
+def bound_here(file: FileContext, name: cst.Name) -> cst.BaseExpression | None:
     """What the one binding of a name gives it that reaches a place, and stands in the same function."""
     bound = file.bound(name) or ()
     made = [value for where, value in bound if where.path == file.path and file.scope(value) is file.scope(name)]
     return made[0] if len(made) == len(bound) == 1 else None
 
 
-def _set_above(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
+def set_above(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
     """The same of the last line above that sets an attribute, in a block that the place stands in as well."""
     tree = file.tree
     above = [each for each in _stores(file, node) if tree.order[each] < tree.order[node]]
@@ -135,7 +135,7 @@ def _seen_through(
     """The same tests, and what those are that have a name: `is_fsdp = FSDP is not None and isinstance(model, FSDP)`."""
     for test, met in _tests_around(file, place, node):
         yield from _left_unset(file, test, met)
-        said = (_bound_here(file, test) or test) if isinstance(test, cst.Name) else test
+        said = (bound_here(file, test) or test) if isinstance(test, cst.Name) else test
         for part, holds in _parts(said, met) if isinstance(said, cst.BaseExpression) else [(said, met)]:
             asked = _without_availability(file, part)
             if said is test or _is_same(file, asked, node):

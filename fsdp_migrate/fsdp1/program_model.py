@@ -38,6 +38,7 @@ from .model_kinds import kind_of, kinds_of
 from .not_yet import is_wrapped_below
 from .other_classes import is_of_another_class
 from .own_makers import is_made_by_another
+from .settled import Settled
 from .sites import WrapFacts
 from .source import ParsedSource
 
@@ -67,6 +68,7 @@ class ProgramModel:
         self.conditions = Conditions(self.values)
         self.wrapping = WrapFacts(program, self.file, self.loading.running_with, self.loading.handing_to)
         self.order = Order(self.values, self.conditions.exclude)
+        self.settled = Settled()
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
         self._files: dict[Tree, FileContext] = {}
@@ -200,7 +202,14 @@ class FileContext(ParsedSource):
             return _but_fsdp(held)
         if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
             return _but_fsdp(held)
+        if held > {ModelKind.FSDP} and self._facts.settled.is_wrapped_by_then(self, node):
+            return frozenset({ModelKind.FSDP})
         return held
+
+    def stores(self, node: cst.Attribute) -> Sequence[tuple[FileContext, AttributeStore]]:
+        """What can have set an attribute."""
+        found = self._facts.values.objects.stores(self.tree, node.value, node.attr.value, node)
+        return [(self._file(store.tree), store) for store in found]
 
     def _is_parameter(self, node: cst.BaseExpression) -> bool:
         bindings = self.tree.scope_of[node].bindings.get(node.value, ()) if isinstance(node, cst.Name) else ()

@@ -25,6 +25,7 @@ from .definitions import (
     takes_object,
 )
 from .lookups import Lookups
+from .objects import is_container
 from .scopes import EACH
 from .tree import Tree
 
@@ -379,10 +380,16 @@ class Callers:
         found = self._seen_targets(tree, callee)
         if not isinstance(callee, cst.Attribute) or self._values.program.symbols.dotted(tree, callee) is not None:
             return found  # `torch.load(path)` is no method of the program's that is called `load`
-        if self._values.solver.decide(lambda: not self._seen_targets(tree, callee), False):
+        if self._values.solver.decide(lambda: self._may_be_any(tree, callee), False):
             # The receiver is not known: a method name that only one class of the program defines is enough.
             return [*found, *self.only_method(callee.attr.value)]
         return found
+
+    def _may_be_any(self, tree: Tree, method: cst.Attribute) -> bool:
+        """Whether nothing is seen that a method call runs, and what it is called on is no list or dict."""
+        made = self._values.origins(tree, method.value)
+        is_table = bool(made) and all(each.node is not None and is_container(each.node) for each in made)
+        return not is_table and not self._seen_targets(tree, method)
 
     def _seen_targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
         found: list[tuple[Tree, Function]] = list(self._values.functions(tree, callee))

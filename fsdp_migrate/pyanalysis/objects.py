@@ -109,9 +109,9 @@ class Objects:
             for other_tree, other in self._others_of_self(where, klass, tree, at) if seen.is_self else ():
                 yield from ((made, True) for made in self._defined(other_tree, other, name))
             for part, is_given in self._fields(where, klass, name, seen):
-                is_container = _is_container(part.node)  # one object for all, that stores go into
-                if is_container or is_given or self._holds_model(part):
-                    yield part, is_container or is_given
+                is_table = is_container(part.node)  # one object for all, that stores go into
+                if is_table or is_given or self._holds_model(part):
+                    yield part, is_table or is_given
         yield from ((part, False) for part in self._replaced(seen, name))
         for store in self.stores(tree, owner, name, at):
             yield Part(store.tree, store.value, store.path), bool(seen.classes) and not store.is_item
@@ -549,7 +549,7 @@ def _joined(facts: Iterable[Fact]) -> Seen:
     return Seen(tuple(classes), frozenset(sites), is_any, _Is.SELF in kinds, _Is.UNKNOWN in kinds, calls)
 
 
-def _is_container(node: cst.CSTNode) -> bool:
+def is_container(node: cst.CSTNode) -> bool:
     """`{}`, `[]`, `dict()`, and `field(default_factory=dict)`, which stands for a container of each object."""
     if isinstance(node, cst.Call):
         return last_name(node.func) in {"OrderedDict", "defaultdict", "deque", "dict", "field", "list", "set"}

@@ -109,7 +109,7 @@ CASES = [
     pytest.param(
         "class T:\n    def __init__(self):\n        self.m = net\n        self.m = FSDP(self.m)\n"
         "    def f(self):\n        ask(self.m)\n",
-        {"FSDP", "OTHER"},
+        {"FSDP"},
         id="attribute set twice",
     ),
     pytest.param("def f(m):\n    if isinstance(m, FSDP):\n        ask(m)\n", {"FSDP"}, id="inside a class test"),
@@ -396,9 +396,77 @@ BELOW = "class T:\n    def __init__(self, net):\n        self.m = Net()\n"
     [
         pytest.param("        ask(self.m)\n        self.m = FSDP(self.m)\n", {"OTHER"}, id="above"),
         pytest.param("        self.m = FSDP(ask(self.m))\n", {"OTHER"}, id="in the call"),
-        pytest.param("        self.m = FSDP(self.m)\n        ask(self.m)\n", {"FSDP", "OTHER"}, id="below"),
+        pytest.param("        self.m = FSDP(self.m)\n        ask(self.m)\n", {"FSDP"}, id="below"),
         pytest.param(
-            "        self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\n", {"FSDP", "OTHER"}, id="elsewhere"
+            "        self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\n", {"FSDP"}, id="elsewhere"
+        ),
+        pytest.param(
+            "        if net:\n            self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\n",
+            {"FSDP", "OTHER"},
+            id="under a condition",
+        ),
+        pytest.param(
+            "        self.f()\n        self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\nT(1).f()\n",
+            {"FSDP", "OTHER"},
+            id="in a method that runs before",
+        ),
+        pytest.param(
+            "        self.g()\n        self.m = FSDP(self.m)\n    def g(self):\n        self.f()\n"
+            "    def f(self):\n        ask(self.m)\nT(1).f()\n",
+            {"FSDP", "OTHER"},
+            id="in what that runs",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\n"
+            "    def unwrap(self):\n        self.m = self.m.module\n        self.m = Net()\n",
+            {"FSDP", "OTHER"},
+            id="set in another method",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\nt = T(1)\nt.m = Net()\n",
+            {"FSDP", "OTHER"},
+            id="set from outside",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n        if net:\n            self.m = Net()\n"
+            "    def f(self):\n        ask(self.m)\n",
+            {"FSDP", "OTHER"},
+            id="set again below",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\n"
+            "class U(T):\n    def __init__(self, net):\n        super().__init__(net)\n        self.m = Net()\n",
+            {"FSDP", "OTHER"},
+            id="set by an heir",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n        self.show(self.m)\n    def show(self, m):\n        ask(m)\n",
+            {"FSDP"},
+            id="passed on",
+        ),
+        pytest.param(
+            "        self.show(self.m)\n        self.m = FSDP(self.m)\n        self.show(self.m)\n"
+            "    def show(self, m):\n        ask(m)\n",
+            {"FSDP", "OTHER"},
+            id="passed on before as well",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n        self.show(self.m, 2)\n"
+            "    def show(self, m, n):\n        ask(m)\n        if n:\n            self.show(m, n - 1)\n",
+            {"FSDP", "OTHER"},
+            id="by itself",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n        self.update(self.m)\n        {}.update(a=1)\n"
+            "        unseen().update(b)\n        unseen().update({1: 2})\n    def update(self, m):\n        ask(m)\n",
+            {"FSDP", "OTHER", "UNKNOWN"},
+            id="of a name that others have",
+        ),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n        self.update(self.m)\n        {}.update(a=1)\n"
+            "        unseen().update({1: 2})\n    def update(self, m):\n        ask(m)\n",
+            {"FSDP"},
+            id="of a name that dicts have",
         ),
     ],
 )

@@ -198,7 +198,7 @@ def test_two_models_of_one_block() -> None:
 def test_after_an_evaluation_the_model_is_resharded() -> None:
     text = HEAD_OF_TORCH + "    with torch.no_grad():\n        model(x)\n    with FSDP.summon_full_params(model):\n"
     result = rewrite(text + "        y = [p.norm() for p in model.parameters()]\n")
-    assert result.text.endswith("    model.reshard()\n    y = [full_tensor(p).norm() for p in model.parameters()]\n")
+    assert result.text.endswith("    model.reshard()\n    y = [p.full_tensor().norm() for p in model.parameters()]\n")
 
 
 def test_what_is_written_becomes_each_ranks_shard() -> None:
@@ -429,7 +429,7 @@ def test_what_is_entered_beside_it_stays() -> None:
     result = rewrite(text + "        for p in model.parameters():\n            if x:\n                y = p.norm()\n")
     body = "    model.reshard()\n    with torch.no_grad():\n        for p in model.parameters():\n"
     assert result.text.endswith(
-        f"{body}            whole = full_tensor(p)\n            if x:\n                y = whole.norm()\n"
+        f"{body}            whole = p.full_tensor()\n            if x:\n                y = whole.norm()\n"
     )
 
 

@@ -302,9 +302,9 @@ def test_a_method_of_the_programs_own_is_not_torchs() -> None:
 def test_average_that_an_object_keeps(update: str) -> None:
     text = LOOP.format("print(x)").replace("update(model, ema)", "xs.ema = ema\n        update(model, xs.ema)")
     text += update + "\n\ndef show(trainer, x):\n    with torch.no_grad():\n        return trainer.ema(x)\n"
-    assert "    reshard_all(average)\n" in rewrite(HEAD + text).text
+    assert "    average.reshard()\n" in rewrite(HEAD + text).text
     text = text.replace("update(model, xs.ema)", "average = xs.ema\n        update(model, average)")
-    assert "    reshard_all(average)\n" in rewrite(HEAD + text).text
+    assert "    average.reshard()\n" in rewrite(HEAD + text).text
 
 
 def test_average_that_another_function_of_the_file_runs() -> None:

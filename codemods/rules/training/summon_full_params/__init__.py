@@ -217,7 +217,7 @@ def _without(block: cst.With, body: Body, name: Reference, ctx: PlannedContext) 
     # An evaluation leaves copies in the model, in the precision of its forward.
     is_used = body.reads or body.writes or body.changes or body.alike
     stale = [each for each in body.models if _may_be_copies(each, name, ctx)] if is_used else []
-    is_sharded = not stale and all(_are_sharded(model, ctx) for model in body.models)
+    is_sharded = all(_are_sharded(model, ctx) for model in body.models)
     lines, needed = reshards(ctx, stale, name)
     edits = _beside_alone(block, body, lines, ctx) or replace_head(ctx, block, _lines(lines, block, ctx))
     first = {read: loop for loop, (_, reads) in body.gathered.items() for read in reads}
