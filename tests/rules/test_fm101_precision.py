@@ -452,6 +452,7 @@ NETS = {
     "a class that is passed on": ("nn.BatchNorm1d", "Stem(nn.BatchNorm1d)"),
     "a default": ("nn.BatchNorm3d", "Other()"),
     "a library's": ("_BatchNorm", "timm.create_model('resnet50')"),
+    "a transformer's, behind convolutions": ("_BatchNorm", "timm.create_model('vit_base_resnet50_384')"),
     "layers of several classes": ("_BatchNorm", "nn.ModuleList([nn.BatchNorm1d(2), nn.BatchNorm2d(3)])"),
 }
 CLASSES = """\
@@ -517,6 +518,26 @@ def test_batch_norm_of_the_model_keeps_units_in_float32(name: str) -> None:
         "            fully_shard(module, mp_policy=block_mp_policy)\n"
         "    return fully_shard(model, mp_policy=mp_policy)\n"
     )
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        "0\n        self.layer: VisionTransformer = timm.create_model(PATH, num_classes=0)",
+        "timm.create_model('vit_base_patch16_224')",
+        "VisionTransformer(depth=2)",
+        "nn.Linear(2, 2)\n        self.transform = timm.data.create_transform(size)",
+    ],
+    ids=["as its annotation says", "by its name", "by its class", "what is no model"],
+)
+def test_transformers_of_timm_hold_no_batch_norm(net: str) -> None:
+    text = CLASSES.replace(
+        "import timm\n", "import timm\nfrom timm.models.vision_transformer import VisionTransformer\n"
+    )
+    arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
+    after = rewrite(text.replace("NET", net).replace("ARGUMENTS", arguments)).text
+    assert "norm_mp_policy" not in after
+    assert "for block in model.blocks:" in after
 
 
 def test_batch_norm_without_a_policy_or_in_full_precision_is_like_the_rest() -> None:

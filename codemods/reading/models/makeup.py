@@ -12,6 +12,7 @@ import libcst as cst
 
 from codemods.api import Context
 
+from ..code.shapes import annotation_of
 from ..wraps.wrapped import wrapped_module
 
 _MOST = 300
@@ -22,6 +23,9 @@ _KNOWN = ("torch.", "builtins.", "collections.", "functools.", "itertools.", "ma
 
 
 _BY_NAME = frozenset({"hydra.utils.instantiate", "importlib.import_module"})
+_TRANSFORMER = "timm.models.vision_transformer.VisionTransformer"
+_TRANSFORMERS = ("deit", "vit_")
+"""How timm's names of those models begin."""
 
 
 @dataclass
@@ -45,10 +49,6 @@ class Makeup:
     def is_by_name(self) -> bool:
         """Whether a part may be of a class that run time finds by its name."""
         return not self.from_libraries.isdisjoint(_BY_NAME)
-
-    def is_from(self, *libraries: str) -> bool:
-        """Whether something in it comes from one of these libraries."""
-        return any(name.split(".")[0] in libraries for name in self.from_libraries)
 
 
 def makeup(ctx: Context, call: cst.Call) -> Makeup:
@@ -95,10 +95,29 @@ def _read_call(ctx: Context, call: cst.Call, found: Makeup, seen: set[cst.CSTNod
 
 def _read_inside(ctx: Context, node: cst.CSTNode, found: Makeup, seen: set[cst.CSTNode]) -> None:
     for inner in ctx.inside(node):
-        if isinstance(inner, cst.Call):
+        said = _said(ctx, inner)
+        if said is not None:
+            found.from_libraries.add(said)
+            found.is_whole = False
+        elif isinstance(inner, cst.Call):
             _read_name(ctx, inner.func, found, seen, is_called=True)
         for value in () if _is_of_super(ctx, inner) else _values(inner):
             _read_name(ctx, value, found, seen, is_called=False)
+
+
+def _said(ctx: Context, node: cst.CSTNode) -> str | None:
+    """The class that the program says a library's call makes: `vit: VisionTransformer = timm.create_model(name)`, or
+    `timm.create_model("vit_base_patch16_224")`.
+    """
+    if not isinstance(node, cst.Call) or ctx.dotted(node.func) is None:
+        return None
+    statement = ctx.parent(node)
+    annotation = annotation_of(statement) if isinstance(statement, cst.Assign) else None
+    if annotation is not None:
+        return ctx.dotted(annotation.annotation)
+    name = node.args[0].value if node.args and ctx.dotted(node.func) == "timm.create_model" else None
+    text = name.raw_value if isinstance(name, cst.SimpleString) else ""
+    return _TRANSFORMER if text.startswith(_TRANSFORMERS) and "resnet" not in text else None
 
 
 def _is_of_super(ctx: Context, node: cst.CSTNode) -> bool:

@@ -24,6 +24,11 @@ _LIBRARIES = (
     *("timm", "torchvision", "ultralytics"),
 )
 """Libraries whose models are made of it."""
+_WITHOUT = (
+    *("monai.data.", "monai.transforms.", "timm.data.", "timm.models.vision_transformer."),
+    *("torchvision.datasets.", "torchvision.transforms."),
+)
+"""What of them holds none."""
 
 
 def find_batch_norm(precision: Value | None, draft: Draft) -> None:
@@ -42,7 +47,7 @@ def find_batch_norm(precision: Value | None, draft: Draft) -> None:
     classes = {name for name in made.from_libraries if name in _CLASSES}
     others = {name for name in made.from_libraries if name.endswith(_OTHERS)}
     converted = draft.file.mentions("convert_sync_batchnorm")
-    if made.is_from(*_LIBRARIES) or others or (classes and converted) or len(classes) > 1:
+    if any(map(_may_hold_it, made.from_libraries)) or others or (classes and converted) or len(classes) > 1:
         draft.float32_class = draft.imported("torch.nn.modules.batchnorm", _BASE)
     elif classes:
         draft.float32_class = f"{draft.imported('torch.nn', alias='nn')}.{classes.pop().rsplit('.', 1)[-1]}"
@@ -51,6 +56,11 @@ def find_batch_norm(precision: Value | None, draft: Draft) -> None:
         draft.notes.append(
             Note(f"`{text}` is taken to hold no BatchNorm, which FSDP1 kept in float32", "check proves it")
         )
+
+
+def _may_hold_it(dotted: str) -> bool:
+    """Whether what a model takes from a library can be made of BatchNorm."""
+    return dotted.split(".")[0] in _LIBRARIES and not dotted.startswith(_WITHOUT)
 
 
 def _read(precision: Value | None, draft: Draft) -> str | None:
