@@ -43,6 +43,9 @@ BESIDE_THE_WRAP = frozenset(
 """What a person writes next to the calls of `fully_shard`: which modules become units, over what, and their values."""
 
 
+_NAMED_THROUGH = frozenset({"contextlib", "dataclasses", "functools", "itertools"})
+"""Modules whose names are taken through them by a file that imports the module."""
+
 _ANY: support.Asked = dict.fromkeys(support.MARKS, frozenset[str]())
 """What other files may say is not known here."""
 
@@ -78,6 +81,8 @@ def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_som
     wanted = {_as_there(tree, item) for each in definitions for item in support.imports_of(each)}
     modules = {item: _module_there(tree, item) for item in wanted if item.alias and not item.name}
     wanted = {modules.get(item, item) for item in wanted}
+    through = {item for item in wanted if _is_through_module(tree, item)}
+    wanted = wanted - through | {Import(item.module) for item in through}
     called = {item.name: item.local for item in tidied.additions if item.module == SUPPORT}
     names = {called.get(each.name, each.name) for each in definitions}
     user = _first_user(tree, {called[name] for name in own if name in called}) if own else None
@@ -86,6 +91,8 @@ def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_som
     body = _renamed("\n\n\n".join(each.text for each in definitions), called)
     for item, there in modules.items():
         body = re.sub(rf"(?<![\w.]){item.local}(?=\.)", there.local, body)
+    for item in through:
+        body = re.sub(rf"(?<![\w.]){item.local}(?=\W)", f"{item.module}.{item.name}", body)
     body = in_single_quotes(body) if are_single(tree) else body
     indented = "\n".join(_in_steps_of(line, tree.indent) for line in body.split("\n"))
     fitted = support.fitted(indented, tree.width, tree.indent)
@@ -209,6 +216,12 @@ def _module_there(tree: Tree, item: Import) -> Import:
         return item
     names = [name for name in tree.scope.bindings if is_bound(tree, replace(item, alias=name))]
     return replace(item, alias=names[0]) if names else item
+
+
+def _is_through_module(tree: Tree, item: Import) -> bool:
+    """`contextlib.contextmanager`, where the file has `import contextlib` and not the name."""
+    is_plain = item.module in _NAMED_THROUGH and item.name and not item.alias
+    return bool(is_plain) and not is_bound(tree, item) and is_bound(tree, Import(item.module))
 
 
 def _first_user(tree: Tree, names: Collection[str]) -> cst.CSTNode | None:

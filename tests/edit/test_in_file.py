@@ -197,3 +197,30 @@ def wrap(model, name, policy):
     assert "strategy_kwargs" in result.own
     assert "tdist.get_world_size()" in result.text
     assert "as dist\n" not in result.text
+
+
+GENERATE = """\
+{0}import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sample(model: torch.nn.Module, batch):
+    model = FSDP(model)
+    with FSDP.summon_full_params(model, writeback=False, recurse=False):
+        return model.generate(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "decorator"),
+    [
+        ("import contextlib\n", "contextlib.contextmanager"),
+        ("from contextlib import contextmanager\n", "contextmanager"),
+        ("import contextlib\nfrom contextlib import contextmanager\n", "contextmanager"),
+        ("", "contextmanager"),
+    ],
+)
+def test_names_go_through_the_module_that_the_file_has(head: str, decorator: str) -> None:
+    text = rewrite(GENERATE.format(head)).text
+    assert f"\n@{decorator}\ndef unsharded(" in text
+    assert text.count("contextlib import") == ("." not in decorator)
