@@ -93,10 +93,11 @@ from codemods.tables.versions import exists
 
 from .draft import Draft
 from .emit import edits, is_in_place, is_put_back, is_repeatable, place_of, root_call
+from .given import NotFSDP1
 from .places.above_loop import edits_above, hoist
 from .places.as_function import context_edits, function_edit
 from .places.hidden_call import in_function
-from .plan import NotFSDP1, draft, draft_context, draft_factory, is_made_each_time
+from .plan import draft, draft_context, draft_factory, is_made_each_time
 from .settings.fixed_parameters import of_fixed_parameters
 from .settings.unused_settings import unused_settings
 from .unused import UNUSED, may_lack_gradients

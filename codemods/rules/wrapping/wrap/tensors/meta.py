@@ -6,7 +6,7 @@ meta device as it is, and leaves the values to the user.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -45,7 +45,7 @@ TAKEN = frozenset({"param_init_fn", "sync_module_states"})
 """The arguments that give units their values."""
 
 
-def meta_of_entry(entries: dict[str, Entry], draft: Draft) -> dict[str, Entry]:
+def meta_of_entry(entries: Mapping[str, Entry], draft: Draft) -> Mapping[str, Entry]:
     """`param_init_fn` that comes out of a dict, and `sync_module_states` beside it; returns the other entries."""
     init, sync = entries["param_init_fn"], entries.get("sync_module_states")
     if draft.ignores:
@@ -72,7 +72,7 @@ def _line(ctx: Context, node: cst.CSTNode) -> cst.CSTNode:
     return next(outer for outer in ctx.ancestors(node) if isinstance(outer, cst.SimpleStatementLine))
 
 
-def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> dict[str, cst.BaseExpression]:
+def translate_meta(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> Mapping[str, cst.BaseExpression]:
     """Give each unit its values before it is sharded, where the model is seen on meta or has a `param_init_fn`.
 
     Returns the arguments that are still to be translated.
