@@ -134,14 +134,14 @@ def _make_room(made: Sequence[Origin]) -> bool:
     )
 
 
-def _is_synced(arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
+def _is_synced(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> bool:
     given = arguments.get("sync_module_states")
     return given is not None and not all(
         origin.is_none or is_named(origin, "False") for origin in draft.file.origins(given)
     )
 
 
-def _is_filled_by_sync(init: cst.BaseExpression, arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
+def _is_filled_by_sync(init: cst.BaseExpression, arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> bool:
     """Whether the first rank's values come wherever room is made: `init if low_memory and rank != 0 else None`, and
     `lambda module: module.to_empty(…) if low_memory and rank != 0 else None`.
     """
