@@ -44,6 +44,10 @@ from .source import ParsedSource
 
 _NO_MODELS = ("torch.optim.", "torch.utils.data.", "torch.Tensor", "torch.amp.", "torch.cuda.amp.")
 """Classes whose objects are no modules."""
+_INSIDE = frozenset({"module", "_orig_mod"})
+"""What DDP, and torch.compile, call the model inside of them."""
+_DEPTH = 3
+"""How many wrappers, one in another, are looked into."""
 _MAY_BE_FSDP = frozenset({ModelKind.FSDP, ModelKind.UNKNOWN})
 
 
@@ -220,11 +224,21 @@ class FileContext(ParsedSource):
         if any(each.node is not None and ModelKind.UNKNOWN in kinds_of(each) for each in origins):
             return False
         unknown = [made for made in self._facts.values.origins(self.tree, node) if made.node is None]
-        return bool(unknown) and all(
-            made.read is not None
-            and made.read.attr.value == "module"
-            and self._file(made.tree).is_ddps(made.read.value)
-            for made in unknown
+        return bool(unknown) and all(self._is_inside_of_ddp(made) for made in unknown)
+
+    def _is_inside_of_ddp(self, made: Made, depth: int = _DEPTH) -> bool:
+        """`model.module` of a DDP model, or of one that is none or not wrapped; `model._orig_mod` of such a one."""
+        if made.read is None or made.read.attr.value not in _INSIDE:
+            return False
+        file = self._file(made.tree)
+        if file.is_ddps(made.read.value):
+            return True
+        around = file._facts.values.origins(file.tree, made.read.value)
+        return bool(around) and all(
+            not kinds_of(_origin(each, self._file(each.tree))) & _MAY_BE_FSDP
+            if each.node is not None
+            else depth > 0 and self._is_inside_of_ddp(each, depth - 1)
+            for each in around
         )
 
     def is_ddps(self, model: cst.BaseExpression) -> bool:

@@ -70,6 +70,9 @@ def _of_line(line: str, width: int, indent: str, is_inside: bool) -> list[str]:
         code = code[: len(code) - len(comment)].rstrip()
         if is_inside and tokens:
             return [line]
+    if comment.startswith("# type:") and tokens:
+        first, *rest = _broken(code.lstrip(), _Room(margin, width, indent), is_inside)
+        return [f"{first}  {comment}", *rest]  # a line of its own says nothing to a type checker
     above = [f"{margin}{each}" for each in _comment(comment, width - len(margin))]
     return [*above, *(_broken(code.lstrip(), _Room(margin, width, indent), is_inside) if tokens else ())]
 

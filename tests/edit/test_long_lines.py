@@ -130,3 +130,9 @@ def test_support_functions_have_the_width_of_the_file(width: int) -> None:
     result = rewrite_files({"train.py": HEAD + code}, settings=f"[tool.black]\nline-length = {width}\n")
     assert "def full_optim_state_dict(" in "".join(result.after.values())
     assert max(len(line) for text in result.after.values() for line in text.splitlines()) <= width
+
+
+def test_what_is_said_to_a_type_checker_stays_behind_its_line() -> None:
+    line = "    load(model, optimizer, state or {}, options=options)  # type: ignore[arg-type]\n"
+    assert broken(line, 60, "    ", [0]) == line
+    assert broken(line, 40, "    ", [0]).splitlines()[0] == "    load(  # type: ignore[arg-type]"

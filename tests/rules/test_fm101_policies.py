@@ -1879,3 +1879,18 @@ def test_partial_of_a_function_that_is_asked_at_run_time_is_not_none() -> None:
     text = _asked("partial(lambda module, recurse, nonwrapped_numel, of: recurse or module in of, of=classes)").text
     assert "policy(submodule, recurse=False, nonwrapped_numel=0)" in text
     assert "policy is not None" not in text
+
+
+def test_a_comment_that_goes_on_below_an_argument_that_goes() -> None:
+    text = (
+        "from torch import nn\nfrom torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
+        "def main(net):\n    return FSDP(\n        net,\n        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),\n"
+        "        backward_prefetch=BackwardPrefetch.BACKWARD_PRE,  # others:\n"
+        "                                                          # BACKWARD_POST,\n"
+        "                                                          # and none\n"
+        "    )\n"
+    )
+    written = rewrite(text).text
+    assert "fully_shard(net)" in written
+    assert "#" not in written

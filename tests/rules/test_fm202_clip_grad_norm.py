@@ -1030,3 +1030,38 @@ def main(net, x):
 def test_timms_scaler(clip: str, scaler: str, said: list[str]) -> None:
     found = rewrite(SCALER.format(clip, scaler)).findings
     assert sorted(each.rule for each in found if each.level is Level.REVIEW and each.rule != "FM101") == said
+
+
+SHARED = """\
+import torch
+
+
+def epoch(model, x):
+    with torch.no_grad():
+        model(x)
+    model.zero_grad()
+    model(x).sum().backward()
+    return clip(model.parameters())
+
+
+def clip(parameters):
+    grads = [p.grad for p in parameters if p.grad is not None]
+    return torch.nn.utils.get_total_norm(grads)
+"""
+PLAIN = "import torch\n\nfrom shared import epoch\n\nepoch(torch.nn.Linear(4, 4), torch.ones(2, 4))\n"
+SHARDED = PLAIN.replace("torch.nn.Linear(4, 4)", "FSDP(torch.nn.Linear(4, 4))").replace(
+    "\n\n", "\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n", 1
+)
+
+
+def test_what_a_script_that_wraps_nothing_calls_too() -> None:
+    """Such a script is not read: what a module's function is given may be plain."""
+    written = rewrite_files({"shared.py": SHARED, "sharded.py": SHARDED}).after
+    assert "    reshard_all(model)\n    model.zero_grad()" in written["shared.py"]
+    assert "    return full_tensor(torch.nn.utils.get_total_norm(grads))\n" in written["shared.py"]
+    alone = f"{SHARED}\n\ndef main(net, x):\n    model = FSDP(net)\n    epoch(model, x)\n"
+    text = rewrite(
+        alone.replace("\n", "\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n", 1)
+    ).text
+    assert "    model.reshard()\n    model.zero_grad()" in text
+    assert "    return torch.nn.utils.get_total_norm(grads).full_tensor()\n" in text

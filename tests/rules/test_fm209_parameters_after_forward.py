@@ -1010,3 +1010,33 @@ def test_average_of_the_units_of_a_teacher(units: str, put: str, end: str) -> No
     text = head + "def get_units(model):\n    return FSDP.fsdp_modules(model)\n\n" + UNITS
     result = rewrite(text.format(units=units, put=put, end=end).replace(" .extend", ".extend"))
     assert "                reshard_all(mt)\n                averages" in result.text
+
+
+FORWARD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        x = self.loss(x)
+        for p in self.parameters():
+            if p.requires_grad:
+                x = x + p.sum() * 0
+        return x
+
+    def generate(self, x):
+        with torch.no_grad():
+            return self.forward(self.forward(x))
+
+
+def main(x):
+    model = FSDP(Net())
+    model.module.generate(x)
+    model(x).backward()
+"""
+
+
+def test_nothing_is_resharded_in_a_forward_itself() -> None:
+    """What is whole there is in use."""
+    assert "FM209" not in {each.rule for each in rewrite(FORWARD).findings}

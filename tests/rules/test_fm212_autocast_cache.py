@@ -403,3 +403,70 @@ def test_context_that_another_file_enters(name: str) -> None:
     assert after["kept.py"] == files["kept.py"].replace("%s", ", cache_enabled=False")
     found = rewrite_files({path: text.replace("%s", ", cache_enabled=True") for path, text in files.items()}).findings
     assert [(f.path.name, f.level) for f in found if f.rule == "FM212"] == [("step.py", Level.MANUAL)]
+
+
+NET = """\
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+
+    def generate(self, x):
+        return self.forward(self.forward(x))
+"""
+SHARDED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from alone import SIZE
+from net import Net
+
+model = FSDP(Net())
+with torch.autocast("cuda"):
+    model(torch.ones(SIZE, 4)).sum().backward()
+print(model.module.generate(torch.ones(2, 4)))
+"""
+ALONE = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from net import Net
+
+SIZE = 4
+
+
+def base(model):
+    if hasattr(model, "module"):
+        model = model.module
+    if hasattr(model, "_orig_mod"):
+        model = model._orig_mod
+    return model
+
+
+def main(several):
+    model = Net()
+    if several:
+        model = DDP(model)
+    inner = base(model)
+    with torch.autocast("cuda"):
+        inner.generate(torch.ones(2, 4))
+    torch.save(inner.state_dict(), "x.pt")
+
+
+if __name__ == "__main__":
+    main(True)
+"""
+
+
+def test_a_script_that_wraps_nothing_and_runs_the_same_class() -> None:
+    """What `generate` runs of itself there is no wrapped model; nor is what is taken out of DDP, or of nothing."""
+    result = rewrite_files({"net.py": NET, "sharded.py": SHARDED, "alone.py": ALONE})
+    assert "cache_enabled=False" in result.after["sharded.py"]
+    assert result.after.get("alone.py", ALONE) == ALONE
+    assert {each.path.name for each in result.findings} == {"net.py", "sharded.py"}

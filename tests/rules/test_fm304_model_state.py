@@ -1591,3 +1591,24 @@ def test_shards_go_from_model_to_model_as_they_are(arguments: str, is_kept: bool
     """It was gathered on all ranks, and cut again: nine lines (CSYE7105)."""
     text = rewrite(TWO.format(arguments)).text
     assert ("    average.load_state_dict(model.state_dict())\n" in text) == is_kept
+
+
+OF_TRAINER = """\
+import torch
+import transformers
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(trainer: {kind}, path: str):
+    torch.save(trainer.model.state_dict(), path)
+
+
+def main(net):
+    return FSDP(net)
+"""
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("transformers.Trainer", False), ("Trainer", True)])
+def test_a_model_of_transformers_own_trainer(kind: str, is_told: bool) -> None:
+    """That one wraps its model itself: such a function is copied with others, and never called here."""
+    assert ("FM304" in {each.rule for each in rewrite(OF_TRAINER.format(kind=kind)).findings}) is is_told

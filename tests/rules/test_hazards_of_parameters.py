@@ -422,3 +422,55 @@ def test_number_that_is_only_shown_leaves_nothing_to_do(body: str) -> None:
     (found,) = [each for each in rewrite(HEAD + f"    {body}\n").findings if each.rule == "FM422"]
     assert found.level is Level.REVIEW
     assert bool(found.hint) is (body in NOT_SHOWN)
+
+
+RUNNING = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(torch.nn.Linear):
+    pass
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block(4, 4), Block(4, 4)])
+
+    def forward(self, x):
+        loss = sum(block(x).sum() for block in self.blocks)
+        {body}
+
+    def touched(self):
+        zero = torch.zeros(())
+        for p in self.parameters():
+            zero = zero + torch.nan_to_num(p).sum() * 0.0
+        return zero
+
+
+def train(x):
+    model = FSDP(Net(), {settings})
+    with torch.no_grad():
+        model(x)
+    model(x).backward()
+"""
+UNITS = "auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True"
+
+
+@pytest.mark.parametrize(
+    ("body", "settings", "is_found"),
+    [
+        ("return loss + 0.0 * sum(p.sum() for p in self.parameters())", UNITS, True),
+        ("return self.touched() if torch.isnan(loss) else loss", UNITS, True),
+        ("print([p.sum().item() for p in self.parameters()])\n        return loss", UNITS, False),
+        ("return loss + 0.0 * sum(p.sum() for p in self.parameters())", "use_orig_params=True", False),
+        ("return loss + 0.0 * sum(p.sum() for p in self.parameters())", UNITS.split(", use")[0], False),
+        ("return loss + 0.0 * sum(p.to_local().sum() for p in self.parameters())", UNITS, False),
+    ],
+)
+def test_values_of_its_own_parameters_that_a_model_returns(body: str, settings: str, is_found: bool) -> None:
+    """Measured: FSDP1 with use_orig_params=True adds 0; FSDP2 raises of plain tensors beside DTensors."""
+    found = rewrite(RUNNING.format(body=body, settings=settings)).findings
+    assert [each.level for each in found if each.rule == "FM420"] == [Level.MANUAL] * is_found

@@ -58,6 +58,7 @@ from codemods.reading.parameters.reduced import reduction_of
 from codemods.reading.parameters.sharded_values import is_sharded
 from codemods.reading.parameters.stepped import own_optimizers, stepped
 
+from .running import readings_while_running
 from .state_values import KEPT, state_values
 
 CODE = "FM420"
@@ -68,17 +69,29 @@ _NORMS = frozenset({"norm", "vector_norm"})
 _LOGGED = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
 _ON_ONE_RANK = "a value of a sharded parameter on one rank alone: on a DTensor it can wait for the others"
 _IN_LOSS = "a value of sharded parameters goes into a loss, where FSDP1 added this rank's piece and FSDP2 raises"
+_WHILE_RUNNING = (
+    "a value of all of the model's parameters goes into what it returns: those of units are shards while it runs, of"
+    " which FSDP1 added this rank's piece, and FSDP2 raises"
+)
 _KEPT = "a value of this rank's piece of what the optimizer keeps: a DTensor now, which raises beside plain tensors"
 _HINT_OF_KEPT = "take .to_local() of it first, this rank's piece, or .full_tensor() on all ranks"
 _TRAINED = "the optimizer computes with norms or means of whole parameters now, where FSDP1 gave it flat pieces"
 _HINT = "take p.full_tensor() first, on all ranks, outside of any test for the rank"
 _HINT_OF_LOSS = "give it to the optimizer (weight_decay for squares), or add what it adds to p.grad behind the backward"
+_HINT_OF_RUNNING = (
+    "where it is a DTensor, add that of p.to_local(); what is only there times 0, for DDP, has the same effect then"
+)
 _HINT_OF_TRAINED = "compare the losses; with float() or .item() each rank goes by the piece that it has"
 
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop, or named parameter."""
-    for reading in readings(ctx):
+    running = {reading.node: reading for reading in readings_while_running(ctx)}
+    for reading in running.values():
+        values = _values(reading, ctx)
+        if values and reaches_backward(values, ctx, returned=True):
+            yield finding(CODE, Level.MANUAL, ctx, reading.node, _WHILE_RUNNING, _HINT_OF_RUNNING)
+    for reading in (each for each in readings(ctx) if each.node not in running):
         values = _values(reading, ctx)
         if not values or _is_made_local(reading, ctx):
             continue

@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Emission, Import, ModelKind
 from codemods.plan import PlannedContext, WrapPlan
 
+from ..code.scripts import may_come_from_others
 from ..models.plain_objects import is_plain_self
 
 
@@ -36,7 +37,7 @@ def _is_only_its_root(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
 
     Other units stay whole with `reshard_after_forward=False`, and where they are roots that the program calls.
     """
-    if ctx.kinds(model) != {ModelKind.FSDP} or ctx.holds_parts(model):
+    if ctx.kinds(model) != {ModelKind.FSDP} or may_come_from_others(model, ctx) or ctx.holds_parts(model):
         return False
     return all(_frees_units(wrap) for wrap in ctx.plan.wraps.values())
 

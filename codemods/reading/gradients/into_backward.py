@@ -22,8 +22,13 @@ _DEPTH = 3
 """Callers that are followed up from a function that returns such a value."""
 
 
-def reaches_backward(values: Sequence[cst.BaseExpression], ctx: Context, depth: int = _DEPTH) -> bool:
-    """Whether `backward` is called of something that one of these values, all of one function, went into."""
+def reaches_backward(
+    values: Sequence[cst.BaseExpression], ctx: Context, depth: int = _DEPTH, returned: bool = False
+) -> bool:
+    """Whether `backward` is called of something that one of these values, all of one function, went into.
+
+    With `returned`, what the function returns is known to go there.
+    """
     function = enclosing(ctx, values[0], cst.FunctionDef)
     carried: set[str] = set()
     before = -1
@@ -36,7 +41,7 @@ def reaches_backward(values: Sequence[cst.BaseExpression], ctx: Context, depth: 
             if isinstance(node, cst.Call) and not targets:
                 return True
             if isinstance(node, cst.Return) and depth and function is not None:
-                if any(reaches_backward([call], where, depth - 1) for where, call in ctx.callers(node)):
+                if returned or any(reaches_backward([call], where, depth - 1) for where, call in ctx.callers(node)):
                     return True
             carried.update(name for target in targets for name in bound_texts(target, ctx))
     return False

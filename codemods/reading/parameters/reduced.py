@@ -9,7 +9,9 @@ from codemods.reading.code.words import last_name
 
 _REDUCTIONS = frozenset({"all", "any", "count_nonzero", "max", "mean", "min", "norm", "std", "sum", "var"})
 _FUNCTIONS = _REDUCTIONS | {"histc", "histogram", "isfinite", "isinf", "isnan", "vector_norm"}
-_ELEMENTWISE = frozenset({"abs", "clone", "detach", "double", "exp", "float", "log", "pow", "sqrt", "square", "to"})
+_ELEMENTWISE = frozenset(
+    {"abs", "clone", "detach", "double", "exp", "float", "log", "nan_to_num", "pow", "sqrt", "square", "to"}
+)
 _TOGETHER = frozenset(
     {"amax", "amin", "cumsum", "kthvalue", "log_softmax", "median", "normalize", "quantile", "softmax"}
 )

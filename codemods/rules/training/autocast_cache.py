@@ -60,8 +60,9 @@ from itertools import pairwise
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Rule, left, rewritten
+from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Rule, left, rewritten
 from codemods.plan import PlannedContext
+from codemods.reading.code.enclosing import enclosing, is_self
 from codemods.reading.code.words import last_name
 from codemods.reading.edits.call_layout import append_argument
 from codemods.reading.forwards.calls import is_without_grad, model_of_forward
@@ -334,6 +335,8 @@ def _forwards(
             for where, function in _run_by(call, ctx):
                 if function not in through:
                     for inner in _forwards(function, where, branches, (*through, function)):
+                        if _is_of_plain_object(inner, call, ctx):
+                            continue
                         yield _Forward(
                             inner.model,
                             inner.file,
@@ -341,6 +344,18 @@ def _forwards(
                             has_grad and inner.has_grad,
                             inner.branches,
                         )
+
+
+def _is_of_plain_object(inner: _Forward, call: cst.Call, ctx: Context) -> bool:
+    """`self(x)` in the method that `plain.generate(x)` runs: it is other objects of the class that are wrapped."""
+    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    if owner is None or is_self(owner, ctx) or not is_self(inner.model, inner.file):
+        return False
+    kinds = ctx.kinds(owner)
+    if not kinds or kinds & {ModelKind.FSDP, ModelKind.UNKNOWN}:
+        return False
+    of_class = enclosing(inner.file, inner.model, cst.ClassDef)
+    return any(enclosing(where, function, cst.ClassDef) is of_class for where, function in ctx.runs(call))
 
 
 def _run_by(call: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:

@@ -58,6 +58,7 @@ from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, Mo
 from codemods.plan import PlannedContext
 from codemods.reading.code.enclosing import enclosing
 from codemods.reading.code.once import once
+from codemods.reading.code.scripts import is_script, may_come_from_others
 from codemods.reading.code.shapes import indexed_front, is_call_to
 from codemods.reading.code.words import last_name, words
 from codemods.reading.edits.call_layout import argument_removal
@@ -189,6 +190,7 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
         return None
     given = _parameters(call).value
     found: _Clipping | None = None
+    all_held: frozenset[ModelKind] = frozenset()
     in_group = is_mixed = False
     for where, expression in () if _is_of_another_way(call, ctx) else _followed(given, ctx):
         is_mixed = is_mixed or (not is_group(given) and _mixes(expression, where))
@@ -199,12 +201,11 @@ def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
                 continue
             at, model = _whole(read, where)
             held = at.kinds(model)
-            if found is not None:
-                found = replace(found, held=found.held | held)
-            elif ModelKind.FSDP in held or (in_group and _may_be_wrapped(held)):
+            all_held |= held
+            if found is None and (ModelKind.FSDP in held or (in_group and _may_be_wrapped(held))):
                 function = "" if is_chosen else dotted.rpartition(".")[2]
                 found = _Clipping(call, model, at, held, inner is given, function)
-    return None if found is None else replace(found, is_mixed=is_mixed)
+    return None if found is None else replace(found, held=all_held, is_mixed=is_mixed)
 
 
 def _is_looked_up(function: cst.BaseExpression, ctx: Context) -> bool:
@@ -304,10 +305,15 @@ def _plain(found: _Clipping, ctx: Context, findings: list[Finding]) -> Fix:
     call = found.call
     if isinstance(ctx.parent(call), cst.Expr) or modes(call, ctx):
         return Fix(findings=findings)
-    if found.held == {ModelKind.FSDP}:
+    if found.held == {ModelKind.FSDP} and not _serves_others(found, ctx):
         return Fix([Edit(*ctx.span(call), f"{ctx.quote(call)}.full_tensor()")], findings)
     item = ctx.named(Import(SUPPORT, "full_tensor"), call)
     return Fix([Edit(*ctx.span(call), f"{item.local}({ctx.quote(call)})")], findings, [item])
+
+
+def _serves_others(found: _Clipping, ctx: Context) -> bool:
+    """Whether parameters of a plain model may come as well, to a function that is given them, or the model."""
+    return may_come_from_others(found.model, ctx) if found.where is ctx else not is_script(ctx)
 
 
 def _parameters(call: cst.Call) -> cst.Arg:

@@ -88,7 +88,7 @@ from codemods.api import (
     replaced,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.code.enclosing import is_inside
+from codemods.reading.code.enclosing import enclosing, is_inside
 from codemods.reading.code.places import bound
 from codemods.reading.code.program import imports_wrapper
 from codemods.reading.code.shapes import is_attribute
@@ -120,6 +120,7 @@ from codemods.reading.state_dicts.setting import (
 from codemods.reading.state_dicts.setting_helpers import helper_of
 from codemods.reading.state_dicts.settings import Settings, context_of, reading_options, settings
 from codemods.reading.units.walked import walked_from
+from codemods.reading.values.defaults import parameter_named
 from codemods.reading.wrappers.engines import is_another_engines, is_xlas
 from codemods.reading.wrappers.foreign_context import foreign_context
 from codemods.reading.wrappers.inner_module import is_inner_module
@@ -361,6 +362,8 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
         context = context_of(found.call, ctx)
         if context is not None:
             return _in_context(found, context, ctx)
+        if _is_of_trainer(found.model, ctx):
+            return None
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
         if is_described(found.call, ctx):
@@ -543,6 +546,16 @@ def _on_one_rank(found: StateCall, held: frozenset[ModelKind], ctx: PlannedConte
         return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
     name = "" if is_kept_at_run_time(found.call, ctx) else "whole_state_dict"
     return replace(_through_support(found, ctx, name), findings=asking)
+
+
+def _is_of_trainer(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`trainer.model` where a function is said to get transformers' own Trainer, which wraps its model itself."""
+    function = enclosing(ctx, model, cst.FunctionDef)
+    while isinstance(model, cst.Attribute):
+        model = model.value
+    param = parameter_named(model, function) if isinstance(model, cst.Name) and function is not None else None
+    classes = ctx.annotated(param) if param is not None else ()
+    return bool(classes) and all(each.startswith("transformers.") and "Trainer" in each for each in classes)
 
 
 def _unseen(found: StateCall, ctx: Context) -> Fix | None:

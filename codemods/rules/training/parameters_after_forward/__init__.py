@@ -63,7 +63,7 @@ import libcst as cst
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.code.arguments import by_parameter
-from codemods.reading.code.enclosing import call_given, is_inside, named, upward
+from codemods.reading.code.enclosing import call_given, enclosing, is_inside, is_self, named, upward
 from codemods.reading.code.places import base
 from codemods.reading.code.program import defines_method
 from codemods.reading.code.shapes import called_on, parameter_names
@@ -94,6 +94,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     if call.func.attr.value == _AVERAGE:
         return _of_average(call, call.func.value, ctx)
+    if _is_running(call.func.value, ctx):
+        return None
     if not _may_get_copies(call, call.func, ctx):
         return _of_part(call, ctx)
     lines, imports = reshards(ctx, [call.func.value], call)
@@ -108,6 +110,14 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     elif (loop is not None and _is_written(loop, call, ctx)) or _is_written_at_once(call, ctx):
         level, message, hint = Level.REVIEW, message + _STALE, _COMPARE
     return Fix([insertion(ctx, call, lines)], [finding(CODE, level, ctx, call, message, hint)], imports)
+
+
+def _is_running(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`self`, or a part of it, in the forward itself: what is whole there is in use."""
+    method = enclosing(ctx, model, cst.FunctionDef)
+    while isinstance(model, cst.Attribute):
+        model = model.value
+    return method is not None and method.name.value == "forward" and is_self(model, ctx)
 
 
 def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bool:

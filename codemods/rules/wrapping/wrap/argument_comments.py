@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -49,6 +49,7 @@ def kept_comments(made: Draft) -> list[Comment]:
         # A line alone is about the argument; more can be about all that follow.
         if len(above) == 1 or last + 1 in skipped or below.startswith(("#", ")")):
             skipped.update(above)
+        skipped.update(_goes_on(lines, last))
     comments, depth = [], 0
     for token in tokenize.generate_tokens(io.StringIO(code).readline):
         line, column = token.start[0] - 1, token.start[1]
@@ -65,6 +66,12 @@ def kept_comments(made: Draft) -> list[Comment]:
         shown = f"# {text}" if is_behind else token.string
         comments.append(Comment(name, shown, f"# {name}: {text}" if is_told else token.string))
     return comments
+
+
+def _goes_on(lines: Sequence[str], row: int) -> Iterable[int]:
+    """The lines below that one comment behind an argument goes on over: they begin in its column."""
+    begin = " " * lines[row].find("#") + "#"
+    return takewhile(lambda line: len(begin) > 1 and lines[line].startswith(begin), range(row + 1, len(lines)))
 
 
 def _opened(text: str) -> int:
