@@ -9,12 +9,14 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.arguments import by_parameter
+from codemods.reading.attribute_stores import stored
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.one_rank import is_read_on_each_node, is_read_on_first_rank
 from codemods.reading.process_groups import has_group_of_its_own, may_be_hybrid
 from codemods.reading.saves import may_alias
 from codemods.reading.setting_helpers import Helper, helper_of, is_context, is_of_this_object
+from codemods.reading.shapes import alone
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL, FULL_LOAD, SET
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
@@ -171,12 +173,23 @@ def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:
         raise NotStatic("the type is not given")
     named = ctx.fsdp1(value) or _by_name(value, ctx)
     kinds = (
-        {named} if named is not None else _asserted(value, ctx) or {kind_named(origin) for origin in ctx.origins(value)}
+        {named} if named is not None else _asserted(value, ctx) or {kind_named(origin) for origin in made(value, ctx)}
     )
     kind = kinds.pop().removeprefix("StateDictType.") if len(kinds) == 1 else ""
     if kind not in CONFIGS:
         raise NotStatic(f"the type is `{ctx.code(value)}`")
     return kind
+
+
+def made(value: cst.BaseExpression, ctx: Context) -> Sequence[Origin]:
+    """Where a kind or a config is made: `args.config = FullStateDictConfig(…)` as well, of which the program stores no
+    other, though a command line or a file may fill `args`.
+    """
+    origins = ctx.origins(value)
+    if not isinstance(value, cst.Attribute) or all(origin.is_none or origin.node is not None for origin in origins):
+        return origins
+    found = stored(ctx, value.attr.value)
+    return [origin for where, node in found.values for origin in where.origins(node)] if found is not None else origins
 
 
 def _by_name(value: cst.BaseExpression, ctx: Context) -> str | None:
@@ -212,24 +225,24 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
     """The fields of a config, as texts that mean the same at the context."""
     if value is None:
         return CONFIG_FIELDS[expected]
-    origins = _of_class(value, ctx) or ctx.origins(value)
+    origins = _of_class(value, ctx) or made(value, ctx)
     try:
-        made = [config_fields(origin, expected, value, at, ctx) for origin in origins]
+        said = [config_fields(origin, expected, value, at, ctx) for origin in origins]
     except NotStatic:
         if not _is_config(value, origins, expected, ctx):
             raise
         return {name: f"{ctx.code(value)}.{name}" for name in CONFIG_FIELDS[expected]}
-    if not made:
+    if not said:
         raise NotStatic(f"the config is `{ctx.code(value)}`")
-    found = dict(made[0])
+    found = dict(said[0])
     for name in CONFIG_FIELDS[expected]:
-        texts = {other[name] for other in made}
+        texts = {other[name] for other in said}
         if len(texts) == 1:
             continue
         if name != "rank0_only" or not texts <= {"True", "False"}:
             raise NotStatic(f"a condition chooses the config's {name}")
         # Where the condition cannot be asked there, every rank may have what the first one needs.
-        found[name] = _choice([(o, fields[name]) for o, fields in zip(origins, made, strict=True)], at, ctx) or "False"
+        found[name] = _choice([(o, fields[name]) for o, fields in zip(origins, said, strict=True)], at, ctx) or "False"
     return found
 
 
@@ -317,12 +330,21 @@ def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator
                 statement = assignment_only_for(ctx, origin.node, lambda use: is_context_argument(use, ctx))
                 if statement is not None:
                     yield statement
+        yield from _stored_only_for(arguments[name], ctx) if name in arguments else ()
         for origin in _of_class(arguments[name], ctx) if name in arguments else ():
             attribute = cst.ensure_type(arguments[name], cst.Attribute).attr.value
             uses = [node for node in ctx.nodes(cst.Attribute) if node.attr.value == attribute]
             line = enclosing(ctx, origin.node, cst.SimpleStatementLine) if origin.node is not None else None
             if line is not None and all(is_context_argument(use, ctx) for use in uses):
                 yield line
+
+
+def _stored_only_for(value: cst.BaseExpression, ctx: Context) -> Iterator[cst.CSTNode]:
+    """`args.config = FullStateDictConfig(…)` here, where nothing but contexts of this file reads such an attribute."""
+    found = stored(ctx, value.attr.value) if isinstance(value, cst.Attribute) else None
+    if found is not None and all(where is ctx and is_context_argument(read, ctx) for where, read in found.reads):
+        lines = [enclosing(ctx, target, cst.SimpleStatementLine) for where, target in found.targets if where is ctx]
+        yield from (line for line in lines if line is not None and isinstance(alone(line), cst.Assign))
 
 
 def _with_conditions(dead: Sequence[cst.CSTNode], ctx: Context) -> tuple[cst.CSTNode, ...]:
