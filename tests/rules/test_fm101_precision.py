@@ -590,6 +590,17 @@ def test_a_part_that_is_found_by_its_name_may_hold_some(part: str) -> None:
     assert "is taken to hold no BatchNorm" in found.message
 
 
+def test_settings_that_say_a_buffer_dtype_are_no_precision() -> None:
+    """As in DINOv2 and its copies: the fields were read off a `MixedPrecision` that stayed."""
+    precision = "MixedPrecision(torch.bfloat16, buffer_dtype=cfg.mixed_precision.buffer_dtype)"
+    text = f"def wrap(m, cfg):\n    precision = {precision}\n    return FSDP(m, mixed_precision=precision)\n"
+    after = rewrite(HEAD + text).text
+    assert "    precision = MixedPrecisionPolicy(torch.bfloat16)\n" in after
+    assert "buffer.data = buffer.data.to(cfg.mixed_precision.buffer_dtype)" in after
+    kept = rewrite(HEAD + text.replace("    return", "    cfg.use(m.mixed_precision.buffer_dtype)\n    return")).text
+    assert f"    precision = {precision}\n" in kept
+
+
 def test_the_same_hint_of_two_arguments_is_said_once() -> None:
     arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
     teacher = "def teacher():\n    with torch.device('meta'):\n        return torch.nn.Linear(2, 2)\n\n\n"
