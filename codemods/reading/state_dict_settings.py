@@ -324,13 +324,14 @@ def _constant(value: cst.BaseExpression, ctx: Context) -> str:
 
 
 def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator[cst.CSTNode]:
+    for name in _ORDER[1:]:
+        yield from _stored_only_for(arguments[name], ctx) if name in arguments else ()
     for name in _ORDER[2:]:
         for origin in ctx.origins(arguments[name]) if name in arguments else ():
             if origin.file is ctx and origin.node is not None:
                 statement = assignment_only_for(ctx, origin.node, lambda use: is_context_argument(use, ctx))
                 if statement is not None:
                     yield statement
-        yield from _stored_only_for(arguments[name], ctx) if name in arguments else ()
         for origin in _of_class(arguments[name], ctx) if name in arguments else ():
             attribute = cst.ensure_type(arguments[name], cst.Attribute).attr.value
             uses = [node for node in ctx.nodes(cst.Attribute) if node.attr.value == attribute]
