@@ -56,6 +56,9 @@ def is_kept_at_run_time(node: cst.CSTNode, ctx: PlannedContext) -> bool:
     setting = setting_of(node, ctx)
     if setting is not None:
         return ctx.plan.keeps_setting(setting)
+    chosen = chosen_setting(node, ctx)
+    if chosen is not None:
+        return any(map(ctx.plan.keeps_setting, chosen.sets))
     return any(path == ctx.path or ctx.wrapping.runs_with(ctx.path, path) for path in ctx.plan.keeping)
 
 

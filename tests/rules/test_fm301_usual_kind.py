@@ -204,3 +204,18 @@ def test_kind_that_an_if_sets_above() -> None:
 def test_kind_that_an_if_set_and_something_changed(old: str, new: str) -> None:
     result = rewrite(HEAD.partition("\n\n\n")[0] + "\n\n\n" + EITHER.replace(old, new, 1))
     assert "full_state_dict=args.kind" not in flat(result.text)
+
+
+def test_kind_that_an_if_sets_beside_one_that_is_kept_at_run_time() -> None:
+    """What the support module keeps for others says nothing here: the `if` that set it is gone."""
+    saver = """
+class Saver:
+    def save(self, model, kind, path):
+        with FSDP.state_dict_type(model, kind.find(path), kind.config(path)):
+            path.save(model.state_dict())
+"""
+    result = rewrite_files({"manager.py": MANAGER + saver, "main.py": MANAGED})
+    text = result.after["manager.py"]
+    assert "state_dict_type" in result.support
+    assert "self.whole" in text.partition("def __enter__")[2].partition("\n        for")[0]
+    assert "model_state_dict(self.module)" not in text.replace("get_model_state_dict", "")
