@@ -982,3 +982,32 @@ def test_room_is_not_made_for_a_model_that_is_loaded_on_each_rank(made: str, ini
     result = rewrite(LOADED.format(made=made, init=init, parameter="init=None" if init == "init" else "**more"))
     assert ("initialize_unit" in result.text) == stays
     assert result.text.endswith("return fully_shard(net)\n")
+
+
+def test_class_that_its_own_file_imports() -> None:
+    """verl's `fsdp_sft_trainer`: its mesh was not seen, and 20 lines were there to ask for it."""
+    train = """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, mesh):
+                self.mesh = mesh
+
+            def wrap(self, net):
+                return FSDP(net, device_mesh=self.mesh, device_id=0)
+
+
+        from pkg.train import Trainer
+
+
+        def main(net, world_size):
+            mesh = init_device_mesh("cuda", mesh_shape=(world_size,), mesh_dim_names=("dp",))
+            Trainer(mesh=mesh).wrap(net)
+    """
+    files = {"pkg/__init__.py": "", "pkg/train.py": code(train)}
+    assert "        return fully_shard(net, mesh=self.mesh)\n" in rewrite_files(files).after["pkg/train.py"]
+    files["pkg/train.py"] = files["pkg/train.py"].replace("from pkg.train", "from pkg.other")
+    files["pkg/other.py"] = "import library\n\nTrainer = library.Trainer\n"
+    assert "first_dimension(self.mesh)" in rewrite_files(files).after["pkg/train.py"]
