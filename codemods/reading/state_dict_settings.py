@@ -345,7 +345,15 @@ def _stored_only_for(value: cst.BaseExpression, ctx: Context) -> Iterator[cst.CS
     found = stored(ctx, value.attr.value) if isinstance(value, cst.Attribute) else None
     if found is not None and all(where is ctx and is_context_argument(read, ctx) for where, read in found.reads):
         lines = [enclosing(ctx, target, cst.SimpleStatementLine) for where, target in found.targets if where is ctx]
-        yield from (line for line in lines if line is not None and isinstance(alone(line), cst.Assign))
+        yield from (line for line in lines if line is not None and _only_makes(alone(line), ctx))
+
+
+def _only_makes(statement: cst.CSTNode | None, ctx: Context) -> bool:
+    """`args.config = FullStateDictConfig(…)`, `self.kind = kind`: nothing else is called."""
+    value = statement.value if isinstance(statement, cst.Assign) else None
+    return value is not None and all(
+        ctx.fsdp1(node.func) is not None for node in ctx.inside(value) if isinstance(node, cst.Call)
+    )
 
 
 def _with_conditions(dead: Sequence[cst.CSTNode], ctx: Context) -> tuple[cst.CSTNode, ...]:

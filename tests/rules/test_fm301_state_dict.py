@@ -1706,3 +1706,12 @@ def test_kind_that_is_put_into_settings_of_the_command_line() -> None:
     result = rewrite(text.replace("    save(args", f"    args.kind = {kind}\n    save(args"))
     assert 'args.kind.name == "FULL_STATE_DICT"' in result.text
     assert "state_dict_type" not in result.support
+
+
+def test_config_of_settings_that_a_function_makes_is_still_made() -> None:
+    made = "\n\ndef make(path):\n    path.note()\n    return FullStateDictConfig(True, True)\n"
+    result = rewrite(
+        IN_SETTINGS.replace("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)", "make(path)") + made
+    )
+    assert result.support == set()
+    assert "    args.config = make(path)\n" in result.text
