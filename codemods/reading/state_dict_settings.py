@@ -345,15 +345,31 @@ def _stored_only_for(value: cst.BaseExpression, ctx: Context) -> Iterator[cst.CS
     found = stored(ctx, value.attr.value) if isinstance(value, cst.Attribute) else None
     if found is not None and all(where is ctx and is_context_argument(read, ctx) for where, read in found.reads):
         lines = [enclosing(ctx, target, cst.SimpleStatementLine) for where, target in found.targets if where is ctx]
-        yield from (line for line in lines if line is not None and _only_makes(alone(line), ctx))
+        yield from (line for line in lines if line is not None and _only_makes(line, ctx) and _leaves_more(line, ctx))
 
 
-def _only_makes(statement: cst.CSTNode | None, ctx: Context) -> bool:
+def _only_makes(line: cst.CSTNode, ctx: Context) -> bool:
     """`args.config = FullStateDictConfig(…)`, `self.kind = kind`: nothing else is called."""
+    statement = alone(line)
     value = statement.value if isinstance(statement, cst.Assign) else None
     return value is not None and all(
         ctx.fsdp1(node.func) is not None for node in ctx.inside(value) if isinstance(node, cst.Call)
     )
+
+
+def _leaves_more(line: cst.CSTNode, ctx: Context) -> bool:
+    """Whether its block has something else than settings, which may go as well."""
+    block = ctx.parent(line)
+    statements = block.body if isinstance(block, (cst.IndentedBlock, cst.Module)) else ()
+    return any(not (_only_makes(each, ctx) and _is_setting(each, ctx)) for each in statements)
+
+
+def _is_setting(line: cst.CSTNode, ctx: Context) -> bool:
+    """A config, a kind, or a name that can stand for one."""
+    statement = alone(line)
+    value = statement.value if isinstance(statement, cst.Assign) else None
+    named = [each for each in ctx.inside(value) if isinstance(each, (cst.Name, cst.Attribute))] if value else []
+    return isinstance(value, cst.Name) or any(ctx.fsdp1(each) is not None for each in named)
 
 
 def _with_conditions(dead: Sequence[cst.CSTNode], ctx: Context) -> tuple[cst.CSTNode, ...]:

@@ -1715,3 +1715,26 @@ def test_config_of_settings_that_a_function_makes_is_still_made() -> None:
     )
     assert result.support == set()
     assert "    args.config = make(path)\n" in result.text
+
+
+def test_configs_that_are_all_that_a_method_makes_stay() -> None:
+    """Both gone, the method had no body, and nothing of the program was written."""
+    text = """\
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Whole:
+    def __init__(self):
+        self.config = FullStateDictConfig()
+        self.optim_config = FullOptimStateDictConfig()
+        MORE
+
+    def read(self, net):
+        model = FSDP(net)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, self.config, self.optim_config):
+            return model.state_dict()
+"""
+    kept = rewrite(text.replace("        MORE\n", ""))
+    assert "        self.config = FullStateDictConfig()\n        self.optim_config = " in kept.text
+    assert "    def __init__(self):\n        self.name = 1\n" in rewrite(text.replace("MORE", "self.name = 1")).text
