@@ -54,8 +54,8 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Fix, Import, Rule, replaced
-from codemods.reading.enclosing import names_around
-from codemods.reading.layout import line_before
+from codemods.reading.code.enclosing import names_around
+from codemods.reading.edits.layout import line_before
 
 CODE = "FM440"
 
