@@ -60,6 +60,7 @@ CODE = "FM411"
 
 _WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
 _BUILTINS = frozenset({"bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple", "type"})
+_WITHOUT_MODULES = ("collections.", "numpy.", "torch.optim.", "torch.utils.data.")
 _ORDERED = frozenset({"__mro__", "mro"})
 _OF_CLASS = _ORDERED | {"__bases__", "__base__", "__dict__", "__subclasses__"}
 _READ = "is read of a module's class, and a sharded module has a class of its own, of FSDPModule and the old one"
@@ -78,7 +79,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         asked = [module for part in parts if (module := _class_of(part)) is not None]
         if not asked or any(_says(WRAPPER, part, ctx) or ctx.fsdp1(part) == WRAPPER for part in parts):
             continue  # the wrapper's own name, and the wrapper, have rules that rewrite it
-        if any(_is_builtin(part, ctx) for part in parts) or _names_another_wrapper(node):
+        if any(_is_no_module(part, ctx) for part in parts) or _names_another_wrapper(node):
             continue  # no module is of that class, sharded or not
         if _asks_for_a_part(node, ctx) and not any(ModelKind.FSDP in ctx.kinds(module) for module in asked):
             continue
@@ -169,9 +170,11 @@ def _names_used(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.REVIEW, ctx, node, message, hint)
 
 
-def _is_builtin(node: cst.BaseExpression, ctx: Context) -> bool:
-    """`dict` of `type(x) is dict`."""
-    return isinstance(node, cst.Name) and node.value in _BUILTINS and not ctx.is_local(node.value, node)
+def _is_no_module(node: cst.BaseExpression, ctx: Context) -> bool:
+    """`dict` of `type(x) is dict`, and a library's class that no module has: `type(s) is DistributedSampler`."""
+    if isinstance(node, cst.Name) and node.value in _BUILTINS and not ctx.is_local(node.value, node):
+        return True
+    return (ctx.dotted(node) or "").startswith(_WITHOUT_MODULES)
 
 
 def _names_another_wrapper(test: cst.Comparison) -> bool:

@@ -177,6 +177,8 @@ def _target(line: cst.SimpleStatementLine) -> cst.Name:
 
 
 def is_plain(file: Context, value: cst.BaseExpression) -> bool:
+    if isinstance(value, cst.Lambda):
+        return not any(param.default for param in value.params.params)  # what it would do nobody asks for
     return all(
         isinstance(node, _PLAIN)
         or not isinstance(node, (cst.BaseExpression, cst.BaseElement))

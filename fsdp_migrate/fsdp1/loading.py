@@ -66,8 +66,11 @@ class Loading:
     def _find_running_with(self, path: Path) -> Collection[Path]:
         together = self._groups.get(path, frozenset())
         if self._graph is None or not together or self._imports_by_name(together):
-            other_entries = {each for each in self._entries if each != path} if path in self._entries else ()
-            return [each for each in self.together(path) if each not in other_entries]
+            if path in self._plain_entries:
+                return self._loaded.of(path)
+            apart = {each for each in self._plain_entries if path not in self._loaded.of(each)}
+            apart |= self._entries - {path} if path in self._entries else set()
+            return [each for each in self.together(path) if each not in apart]
         users = self._loading.of(path) & together
         scripts = [each for each in users if not self.is_imported(each)] or users
         return frozenset[Path]().union(*map(self._loaded.of, scripts))
@@ -115,6 +118,12 @@ class Loading:
             and (tree.path in reading or tree.path.with_name("__init__.py") not in self._program.texts)
             and self._is_script(tree)
         )
+
+    @cached_property
+    def _plain_entries(self) -> frozenset[Path]:
+        """Those of them that load nothing by a name made up, whatever other scripts do."""
+        loading = {each: self._importing_by_name(self._groups.get(each)) for each in self._entries}
+        return frozenset(each for each, by_name in loading.items() if self._loaded.of(each).isdisjoint(by_name))
 
     def are_apart(self, one: Tree, other: Tree) -> bool:
         """Whether no value of one file comes to the other: one is a script, which does not load the other."""

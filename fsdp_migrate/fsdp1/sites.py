@@ -203,13 +203,22 @@ def compiling(program: Program, file: Callable[[Tree], Context]) -> list[Context
     return [f for f in files if any(_is_of_module(program, f, call) for call in f.nodes(cst.Call))]
 
 
+_ENGINES = ("vllm.", "sglang.")
+
+
+def _is_of_engine(ctx: Context, call: cst.Call) -> bool:
+    """Whether a class of an engine that generates, or an heir of one, compiles its own copy of the model."""
+    owner = next((outer for outer in ctx.ancestors(call) if isinstance(outer, cst.ClassDef)), None)
+    return owner is not None and any((ctx.dotted(base.value) or "").startswith(_ENGINES) for base in owner.bases)
+
+
 def _is_of_module(program: Program, ctx: Context, call: cst.Call) -> bool:
     """`torch.compile(model)`, or of what is not seen to be a function."""
     if ctx.dotted(call.func) != "torch.compile":
         return False
     given = (each.value for each in call.args if each.keyword is None or each.keyword.value not in _OPTIONS)
     value = next(given, None)
-    if value is None:
+    if value is None or _is_of_engine(ctx, call):
         return False  # a decorator with options: `@torch.compile(fullgraph=True)`
     made = ctx.origins(value)
     if any(isinstance(origin.node, cst.Call) for origin in made):

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import libcst as cst
 
 from .depth import TooDeep
-from .scopes import Scope, bind, is_binding, turns
+from .scopes import Binds, Scope, bind, is_binding, turns
 from .syntax import AnnotatedAssign, parse
 
 N = TypeVar("N", bound=cst.CSTNode)
@@ -103,6 +103,7 @@ class Tree:
         self._given_width = width
         self.module, self._places = parse(text)
         index = _Index(self.module)
+        _pass_over_own_names(index, path)
         self._index = index
         self._stands_for: dict[cst.CSTNode, cst.CSTNode] = {}
         self.order: Mapping[cst.CSTNode, int] = index.order
@@ -256,6 +257,23 @@ class Tree:
         """Whether `inner` is `outer`, or stands within it."""
         at = self.order.get(inner, -1)
         return outer is inner or self.order.get(outer, at + 1) <= at <= self._last[outer]
+
+
+def _dotted(node: cst.Name | cst.Attribute) -> tuple[str, ...]:
+    return (*_dotted(cast(Any, node.value)), node.attr.value) if isinstance(node, cst.Attribute) else (node.value,)
+
+
+def _pass_over_own_names(index: _Index, path: Path) -> None:
+    """`from a.b.c import Name` in `a/b/c.py`, below what is defined there by that name: it is the same once more."""
+    for statement in cast("list[cst.ImportFrom]", index.by_type.get(cst.ImportFrom, [])):
+        names = _dotted(statement.module) if not statement.relative and statement.module is not None else ()
+        if len(names) < 2 or path.with_suffix("").parts[-len(names) :] != names:
+            continue
+        for alias in statement.names if not isinstance(statement.names, cst.ImportStar) else ():
+            bindings = index.scope_of[alias].bindings.get(alias.evaluated_name, [])
+            defined = [each for each in bindings if each.how is Binds.DEFINITION]
+            if defined and alias.asname is None:
+                bindings[:] = [each for each in bindings if each.node is not alias]
 
 
 class _Index:

@@ -329,6 +329,28 @@ with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
     state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
     dist_cp.async_save(state, checkpoint_id=path).result()
 """
+_EITHER = """
+if {whole}:
+    FSDP.set_state_dict_type(
+        {model}, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    )
+else:
+    FSDP.set_state_dict_type({model}, StateDictType.SHARDED_STATE_DICT)
+"""
+_KEPT = f"""
+class Reader:
+    def __init__(self, model, whole):
+        self.model = model
+        self.whole = whole
+{indent(_EITHER.format(whole="whole", model="self.model").strip(), " " * 8)}
+
+    def read(self):
+        return self.model.state_dict()
+"""
+_EITHER_LOAD = """
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    model.load_state_dict(torch.load(path))
+"""
 _MESH = """
 from torch.distributed.device_mesh import init_device_mesh
 """
@@ -426,6 +448,27 @@ ROWS = [
         _CHOSEN_LOAD.format(kind="SHARDED_STATE_DICT"),
         imports=_DCP,
         reviewed="FM100 FM301",
+    ),
+    Row(
+        "a kind that an if sets",
+        "whole = path is not None"
+        + _EITHER.format(whole="whole", model="model")
+        + "state = model.state_dict()\nif rank == 0:\n    torch.save(state, path)",
+        _EITHER_LOAD,
+        reviewed="FM301",
+    ),
+    Row(
+        "a kind that an if sets for an object that reads",
+        """
+        whole = Reader(model, True).read()
+        parts = Reader(model, False).read()
+        assert parts.keys() >= whole.keys() and len(parts) == 20
+        if rank == 0:
+            torch.save(whole, path)
+        """,
+        _EITHER_LOAD,
+        imports=_KEPT,
+        reviewed="FM301",
     ),
     Row(
         "set above what is read, for two models",

@@ -75,6 +75,23 @@ def test_functions_have_no_names(compile_: str) -> None:
     assert "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))" in text
 
 
+def test_an_engine_compiles_a_model_of_its_own() -> None:
+    """vLLM's model runners in copies of verl: `get_model_state_dict` in the place of 14 lines of support."""
+    runner = """
+import torch
+from BASE import ModelRunner
+
+
+class Runner(ModelRunner):
+    def load(self):
+        self.model = torch.compile(self.model)
+"""
+    save = "import runner\n" + HEAD + WRAP + "    torch.save(model.state_dict(), path)\n"
+    for base, is_engines in (("vllm.worker.model_runner", True), ("trainers", False)):
+        text = rewrite_files({"runner.py": runner.replace("BASE", base), "train.py": save}).after["train.py"]
+        assert ("get_model_state_dict(model, " in text) is is_engines
+
+
 @pytest.mark.parametrize("more", ["", ", strict=False", ", strict=path"])
 def test_loading(more: str) -> None:
     assert body(f"    model.load_state_dict(path{more})\n") == f"    load_full_state_dict(model, path{more})\n"

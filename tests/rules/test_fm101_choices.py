@@ -2760,3 +2760,23 @@ def test_a_dict_of_which_nothing_is_left_stands_on_one_line() -> None:
     assert "    kwargs = {}\n    if args.offload:\n" in written(EMPTIED.format(said=""))
     said = "\n        # what all models share"
     assert "    kwargs = {\n        # what all models share\n    }\n" in written(EMPTIED.format(said=said))
+
+
+def test_table_in_which_some_have_a_mesh_of_a_node_and_one_of_replicas() -> None:
+    """As in Self-Forcing: one mesh, of a shape that is asked for."""
+    table = """
+        def wrap(model, strategy, policy):
+            strategy = {
+                "full": ShardingStrategy.FULL_SHARD,
+                "hybrid": ShardingStrategy.HYBRID_SHARD,
+                "zero2": ShardingStrategy._HYBRID_SHARD_ZERO2,
+                "none": ShardingStrategy.NO_SHARD,
+            }[strategy]
+            return FSDP(model, sharding_strategy=strategy, auto_wrap_policy=policy, device_id=0)
+    """
+    assert """
+    if strategy in ("hybrid", "zero2", "none"):
+        # Whole parameters, or shards inside a node.
+        shards = 1 if strategy == "none" else torch.cuda.device_count()
+        shape = (dist.get_world_size() // shards, shards)
+        fsdp_kwargs["mesh"] = init_device_mesh(""" in written(table)

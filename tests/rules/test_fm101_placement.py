@@ -648,7 +648,50 @@ def test_function_that_only_makes_room_stays_where_something_else_uses_it() -> N
         f"{OF_CLASSES}{above}    return FSDP(model, {policy}, param_init_fn=room, sync_module_states=True, {CUDA})\n"
     )
     assert ORDER in text
-    assert "            initialize_unit(module, room)\n            broadcast_unit(module, " in text
+    assert above in text
+    assert "initialize_unit" not in text
+
+
+def test_function_that_only_makes_room_goes_with_the_choice_of_it() -> None:
+    """Lumina-mGPT: 16 lines."""
+    above = "    if rank == 0:\n        room = None\n    else:\n        room = lambda m: m.to_empty(device=rank)\n"
+    text = body(f"{above}    return FSDP(model, param_init_fn=room, sync_module_states=True, {CUDA})\n")
+    assert "room" not in text
+    assert "    broadcast_unit(model, torch.cuda.current_device())\n" in text
+
+
+def test_function_of_another_file_that_only_makes_room() -> None:
+    """As in verl's trainers: 16 lines."""
+    room = """
+        import torch
+
+
+        def init_fn(x):
+            if torch.distributed.get_rank() != 0:
+                x = x.to_empty(device=torch.cuda.current_device(), recurse=False)
+                torch.cuda.empty_cache()
+            return x
+
+
+        def fill(x):
+            x.to_empty(device="cuda", recurse=False)
+            torch.nn.init.zeros_(x.weight)
+    """
+    train = """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from room import fill, init_fn
+
+
+        def wrap(model):
+            return FSDP(model, param_init_fn=init_fn, sync_module_states=True, device_id=torch.cuda.current_device())
+    """
+    files = {"room.py": code(room), "train.py": code(train)}
+    text = rewrite_files(files).after["train.py"]
+    assert "init_fn" not in text
+    assert "    broadcast_unit(model, torch.cuda.current_device())\n" in text
+    filled = rewrite_files({**files, "train.py": files["train.py"].replace("init_fn=init_fn", "init_fn=fill")})
+    assert "    initialize_unit(model, fill)\n" in filled.after["train.py"]
 
 
 def test_function_that_gives_values_keeps_the_order_of_fsdp1() -> None:
@@ -939,3 +982,32 @@ def test_room_is_not_made_for_a_model_that_is_loaded_on_each_rank(made: str, ini
     result = rewrite(LOADED.format(made=made, init=init, parameter="init=None" if init == "init" else "**more"))
     assert ("initialize_unit" in result.text) == stays
     assert result.text.endswith("return fully_shard(net)\n")
+
+
+def test_class_that_its_own_file_imports() -> None:
+    """verl's `fsdp_sft_trainer`: its mesh was not seen, and 20 lines were there to ask for it."""
+    train = """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, mesh):
+                self.mesh = mesh
+
+            def wrap(self, net):
+                return FSDP(net, device_mesh=self.mesh, device_id=0)
+
+
+        from pkg.train import Trainer
+
+
+        def main(net, world_size):
+            mesh = init_device_mesh("cuda", mesh_shape=(world_size,), mesh_dim_names=("dp",))
+            Trainer(mesh=mesh).wrap(net)
+    """
+    files = {"pkg/__init__.py": "", "pkg/train.py": code(train)}
+    assert "        return fully_shard(net, mesh=self.mesh)\n" in rewrite_files(files).after["pkg/train.py"]
+    files["pkg/train.py"] = files["pkg/train.py"].replace("from pkg.train", "from pkg.other")
+    files["pkg/other.py"] = "import library\n\nTrainer = library.Trainer\n"
+    assert "first_dimension(self.mesh)" in rewrite_files(files).after["pkg/train.py"]

@@ -436,6 +436,7 @@ def test_a_precision_that_is_always_made_is_not_asked_whether_it_is_there() -> N
     text = """
         def wrapper(config):
             mp = MixedPrecision(param_dtype=config.param_dtype, buffer_dtype=config.buffer_dtype)
+            config.log(mp.buffer_dtype)
             return partial(FSDP, mixed_precision=mp)
 
 
@@ -443,7 +444,7 @@ def test_a_precision_that_is_always_made_is_not_asked_whether_it_is_there() -> N
             return wrapper(config)(net)
         """
     text = rewrite("from functools import partial\n" + HEAD + code(text)).text
-    assert "mp.buffer_dtype" in text
+    assert "if mp.buffer_dtype is not None" in text
     assert "mp is not None" not in text
 
 
@@ -609,6 +610,17 @@ def test_a_part_that_is_found_by_its_name_may_hold_some(part: str) -> None:
     text = f"{head}{build}{net}def wrap(path):\n    return FSDP(Net(path), {arguments})\n"
     (found,) = [found for found in rewrite(text).findings if found.rule == "FM101"]
     assert "is taken to hold no BatchNorm" in found.message
+
+
+def test_settings_that_say_a_buffer_dtype_are_no_precision() -> None:
+    """As in DINOv2 and its copies: the fields were read off a `MixedPrecision` that stayed."""
+    precision = "MixedPrecision(torch.bfloat16, buffer_dtype=cfg.mixed_precision.buffer_dtype)"
+    text = f"def wrap(m, cfg):\n    precision = {precision}\n    return FSDP(m, mixed_precision=precision)\n"
+    after = rewrite(HEAD + text).text
+    assert "    precision = MixedPrecisionPolicy(torch.bfloat16)\n" in after
+    assert "buffer.data = buffer.data.to(cfg.mixed_precision.buffer_dtype)" in after
+    kept = rewrite(HEAD + text.replace("    return", "    cfg.use(m.mixed_precision.buffer_dtype)\n    return")).text
+    assert f"    precision = {precision}\n" in kept
 
 
 def test_the_same_hint_of_two_arguments_is_said_once() -> None:

@@ -1651,3 +1651,90 @@ MAY_BE_WRAPPED = {
 @pytest.mark.parametrize(("old", "new"), MAY_BE_WRAPPED.values(), ids=MAY_BE_WRAPPED)
 def test_context_of_a_model_that_may_be_wrapped_says_what_is_read(old: str, new: str) -> None:
     assert "state = head._orig_mod.state_dict()" not in rewrite(NEVER_WRAPPED.replace(old, new)).text
+
+
+IN_SETTINGS = """\
+import argparse
+
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(args, model, path):
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, args.config):
+        state = model.state_dict()
+    path.save(state)
+
+
+def main(net, path):
+    args = argparse.ArgumentParser().parse_args()
+    args.config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    save(args, FSDP(net), path)
+"""
+
+
+def test_config_that_is_put_into_settings_of_the_command_line() -> None:
+    """73 lines of support, and more beside them, to read what the program says in one place."""
+    result = rewrite(IN_SETTINGS)
+    assert result.support == set()
+    assert "    state = get_model_state_dict(model, options=options)\n" in result.text
+    assert "StateDictConfig" not in result.text
+    assert [found.rule for found in result.findings] == ["FM301", "FM101"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "    setattr(args, path.name, path.value)\n",
+        "    args.config = path.config\n",
+        "    parser.add_argument('--config')\n",
+    ],
+)
+def test_config_of_settings_that_something_else_may_fill(more: str) -> None:
+    result = rewrite(IN_SETTINGS.replace("    save(args", f"{more}    save(args"))
+    assert "state_dict_type" in result.support
+
+
+def test_config_of_settings_that_is_read_elsewhere_stays() -> None:
+    result = rewrite(IN_SETTINGS + "    print(args.config)\n")
+    assert result.support == set()
+    assert "    args.config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n" in result.text
+
+
+def test_kind_that_is_put_into_settings_of_the_command_line() -> None:
+    kind = "StateDictType.FULL_STATE_DICT if net.is_small else StateDictType.SHARDED_STATE_DICT"
+    text = IN_SETTINGS.replace("StateDictType.FULL_STATE_DICT, args.config", "args.kind")
+    result = rewrite(text.replace("    save(args", f"    args.kind = {kind}\n    save(args"))
+    assert 'args.kind.name == "FULL_STATE_DICT"' in result.text
+    assert "state_dict_type" not in result.support
+
+
+def test_config_of_settings_that_a_function_makes_is_still_made() -> None:
+    made = "\n\ndef make(path):\n    path.note()\n    return FullStateDictConfig(True, True)\n"
+    result = rewrite(
+        IN_SETTINGS.replace("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)", "make(path)") + made
+    )
+    assert result.support == set()
+    assert "    args.config = make(path)\n" in result.text
+
+
+def test_configs_that_are_all_that_a_method_makes_stay() -> None:
+    """Both gone, the method had no body, and nothing of the program was written."""
+    text = """\
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Whole:
+    def __init__(self):
+        self.config = FullStateDictConfig()
+        self.optim_config = FullOptimStateDictConfig()
+        MORE
+
+    def read(self, net):
+        model = FSDP(net)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, self.config, self.optim_config):
+            return model.state_dict()
+"""
+    kept = rewrite(text.replace("        MORE\n", ""))
+    assert "        self.config = FullStateDictConfig()\n        self.optim_config = " in kept.text
+    assert "    def __init__(self):\n        self.name = 1\n" in rewrite(text.replace("MORE", "self.name = 1")).text

@@ -1155,6 +1155,16 @@ def test_name_of_a_class_that_is_no_sharded_modules(before: str, after: str) -> 
     assert "FM411" not in {rule for rule, _, _ in result.summary}
 
 
+def test_class_of_a_library_that_no_module_has() -> None:
+    test = "type(self.loaders[0].sampler) is torch.utils.data.DistributedSampler"
+    run = "class Solver:\n    def run(self):\n        self.model = FSDP(self.model)\n"
+    text = f"import torch\n{HEAD}{run}        for part in self.model.modules():\n            self.ask(TEST)\n"
+    assert "FM411" not in {f.rule for f in rewrite(text.replace("TEST", test)).findings}
+    other = test.replace("self.loaders[0].sampler", "part").replace("utils.data.DistributedSampler", "nn.Linear")
+    assert "FM411" in {f.rule for f in rewrite(text.replace("TEST", other)).findings}
+    assert "FM411" not in {f.rule for f in rewrite(text.replace("TEST", other.replace("nn.", "utils.data."))).findings}
+
+
 CHECKED = (
     HEAD
     + """

@@ -477,6 +477,39 @@ def test_two_scripts_beside_something_that_is_loaded_by_its_name() -> None:
     assert "FM416" in [found.rule for found in result.findings if found.path.name == "app.py"]
 
 
+def test_a_script_that_loads_nothing_by_a_name_made_up() -> None:
+    """A script beside verl's trainers was said to run with them: 300 lines of support, for parts of models."""
+    alone = """
+        import argparse
+
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+        from library import made
+
+        precision = MixedPrecision(param_dtype=torch.bfloat16)
+        model = FSDP(made(), mixed_precision=precision)
+
+        if __name__ == "__main__":
+            print(argparse.ArgumentParser().parse_args())
+    """
+    trainer = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def wrap(model, precision):
+            for name, part in model.named_children():
+                setattr(model, name, FSDP(part, mixed_precision=precision))
+            return model
+    """
+    files = {**ENTRIES, "pipe/trainer.py": trainer, "alone.py": alone}
+    result = rewrite_files({name: code(text) for name, text in files.items()})
+    assert "fully_shard(made(), mp_policy=precision)" in result.after["alone.py"]
+    files["alone.py"] = alone.replace("from library import made", "from pipe.load import load as made")
+    other = rewrite_files({name: code(text) for name, text in files.items()})
+    assert "shard_model(" in other.after["alone.py"]
+
+
 def test_a_module_that_is_named_in_the_call_is_no_name_made_up() -> None:
     made = 'getattr(importlib.import_module(name.rpartition(".")[0]), name.rpartition(".")[2])()'
     files = {name: text.replace(made, 'importlib.import_module("pipe.made").Pipe()') for name, text in ENTRIES.items()}

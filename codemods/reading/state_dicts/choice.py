@@ -23,6 +23,7 @@ from codemods.reading.state_dicts.settings import (
     context_of,
     is_context_argument,
     kind_named,
+    made,
     settings,
 )
 from codemods.tables.state_dicts import CONFIG_FIELDS
@@ -54,7 +55,7 @@ def choice(call: cst.Call, ctx: Context) -> Choice:
     value, model = given.get("state_dict_type"), given.get("module")
     if value is None or model is None:
         raise NotStatic("the type, or the model, is not given")
-    kinds = {origin: kind_named(origin).removeprefix("StateDictType.") for origin in ctx.origins(value)}
+    kinds = {origin: kind_named(origin).removeprefix("StateDictType.") for origin in made(value, ctx)}
     if set(kinds.values()) <= {_FULL}:
         raise NotStatic("the type is not chosen")
     test = _test(kinds, call, ctx)
@@ -112,13 +113,13 @@ def _fields(
     """Those of the config of one kind. Raises NotStatic where there are several, or it is not seen."""
     classes = _CLASSES[name, kind]
     usual = CONFIG_FIELDS[classes[0]]
-    origins = ctx.origins(value) if value is not None else ()
+    origins = made(value, ctx) if value is not None else ()
     if any(not origin.is_none and _class(origin) not in CONFIG_FIELDS for origin in origins):
         raise NotStatic(f"the config is `{ctx.code(value)}`" if value is not None else "")
     own = [(o, o.node) for o in origins if isinstance(o.node, cst.Call) and _class(o) in classes]
-    made = [{**usual, **config_fields(o, _class(o), node, call, ctx)} for o, node in own]
+    given = [{**usual, **config_fields(o, _class(o), node, call, ctx)} for o, node in own]
     may_lack = any(o.is_none and _is_of(o, {*classes}, kinds, ctx) for o in origins)
-    found = [*made, *([usual] if may_lack or not made else [])]
+    found = [*given, *([usual] if may_lack or not given else [])]
     if any(each != found[0] for each in found):
         raise NotStatic("a condition chooses the config")
     return found[0]

@@ -16,6 +16,7 @@ from codemods.reading.models.parts import NO_MODELS, model_around
 from codemods.reading.optimizers.calls import arguments_of, function_of
 from codemods.reading.processes.one_rank import is_on_one_rank
 from codemods.reading.state_dicts.by_class import receiver
+from codemods.reading.state_dicts.chosen_setting import chosen_setting
 from codemods.reading.state_dicts.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.state_dicts.settings import Settings, context_of, default, settings
 from codemods.tables.state_dicts import CONTEXT, SET
@@ -55,6 +56,9 @@ def is_kept_at_run_time(node: cst.CSTNode, ctx: PlannedContext) -> bool:
     setting = setting_of(node, ctx)
     if setting is not None:
         return ctx.plan.keeps_setting(setting)
+    chosen = chosen_setting(node, ctx)
+    if chosen is not None:
+        return any(map(ctx.plan.keeps_setting, chosen.sets))
     return any(path == ctx.path or ctx.wrapping.runs_with(ctx.path, path) for path in ctx.plan.keeping)
 
 
@@ -119,6 +123,8 @@ def is_set_in_sight(call: cst.Call, ctx: PlannedContext) -> bool:
         read = where.parent(function)
         if not isinstance(read, cst.Call) or read.func is not function or not depends_on_setting(read, where):
             continue
+        if where.path != ctx.path and not where.wrapping.runs_with(where.path, ctx.path):
+            continue
         model = receiver(read, where) or function.value
         if function.attr.value == "load_state_dict" and not is_gathered(model, read, where):
             continue  # it stays as it is: what is not seen to be wrapped is loaded as a whole, whatever is set
@@ -126,6 +132,9 @@ def is_set_in_sight(call: cst.Call, ctx: PlannedContext) -> bool:
             continue  # it raises
         setting = setting_of(read, where)
         if setting is None and where.path in ctx.plan.usual_settings:
+            continue
+        chosen = chosen_setting(read, where) if setting is None else None
+        if chosen is not None and call in chosen.sets:
             continue
         if setting is None and not _is_the_same_without(read, where, call, ctx):
             return False
@@ -194,6 +203,8 @@ def is_gathered(model: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool
     # A load by what knows nothing of FSDP comes before the wrapping as a rule; where it does not, it raises.
     is_load = isinstance(call.func, cst.Attribute) and call.func.attr.value == "load_state_dict"
     if (not is_load or imports_wrapper(ctx)) and ctx.holds_parts(model):
+        return True
+    if chosen_setting(call, ctx) is not None:
         return True
     setting = set_above(call, ctx)
     given = setting.args[0].value if setting is not None and setting.args else None

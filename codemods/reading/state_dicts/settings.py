@@ -10,10 +10,12 @@ import libcst as cst
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.code.arguments import by_parameter
 from codemods.reading.code.enclosing import call_given, enclosing
+from codemods.reading.code.shapes import alone
 from codemods.reading.edits.dead import assignment_only_for
 from codemods.reading.processes.one_rank import is_read_on_each_node, is_read_on_first_rank
 from codemods.reading.state_dicts.saves import may_alias
 from codemods.reading.state_dicts.setting_helpers import Helper, helper_of, is_context, is_of_this_object
+from codemods.reading.values.attribute_stores import stored
 from codemods.reading.wraps.process_groups import has_group_of_its_own, may_be_hybrid
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL, FULL_LOAD, SET
 
@@ -171,12 +173,23 @@ def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:
         raise NotStatic("the type is not given")
     named = ctx.fsdp1(value) or _by_name(value, ctx)
     kinds = (
-        {named} if named is not None else _asserted(value, ctx) or {kind_named(origin) for origin in ctx.origins(value)}
+        {named} if named is not None else _asserted(value, ctx) or {kind_named(origin) for origin in made(value, ctx)}
     )
     kind = kinds.pop().removeprefix("StateDictType.") if len(kinds) == 1 else ""
     if kind not in CONFIGS:
         raise NotStatic(f"the type is `{ctx.code(value)}`")
     return kind
+
+
+def made(value: cst.BaseExpression, ctx: Context) -> Sequence[Origin]:
+    """Where a kind or a config is made: `args.config = FullStateDictConfig(…)` as well, of which the program stores no
+    other, though a command line or a file may fill `args`.
+    """
+    origins = ctx.origins(value)
+    if not isinstance(value, cst.Attribute) or all(origin.is_none or origin.node is not None for origin in origins):
+        return origins
+    found = stored(ctx, value.attr.value)
+    return [origin for where, node in found.values for origin in where.origins(node)] if found is not None else origins
 
 
 def _by_name(value: cst.BaseExpression, ctx: Context) -> str | None:
@@ -212,24 +225,24 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
     """The fields of a config, as texts that mean the same at the context."""
     if value is None:
         return CONFIG_FIELDS[expected]
-    origins = _of_class(value, ctx) or ctx.origins(value)
+    origins = _of_class(value, ctx) or made(value, ctx)
     try:
-        made = [config_fields(origin, expected, value, at, ctx) for origin in origins]
+        said = [config_fields(origin, expected, value, at, ctx) for origin in origins]
     except NotStatic:
         if not _is_config(value, origins, expected, ctx):
             raise
         return {name: f"{ctx.code(value)}.{name}" for name in CONFIG_FIELDS[expected]}
-    if not made:
+    if not said:
         raise NotStatic(f"the config is `{ctx.code(value)}`")
-    found = dict(made[0])
+    found = dict(said[0])
     for name in CONFIG_FIELDS[expected]:
-        texts = {other[name] for other in made}
+        texts = {other[name] for other in said}
         if len(texts) == 1:
             continue
         if name != "rank0_only" or not texts <= {"True", "False"}:
             raise NotStatic(f"a condition chooses the config's {name}")
         # Where the condition cannot be asked there, every rank may have what the first one needs.
-        found[name] = _choice([(o, fields[name]) for o, fields in zip(origins, made, strict=True)], at, ctx) or "False"
+        found[name] = _choice([(o, fields[name]) for o, fields in zip(origins, said, strict=True)], at, ctx) or "False"
     return found
 
 
@@ -311,6 +324,8 @@ def _constant(value: cst.BaseExpression, ctx: Context) -> str:
 
 
 def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator[cst.CSTNode]:
+    for name in _ORDER[1:]:
+        yield from _stored_only_for(arguments[name], ctx) if name in arguments else ()
     for name in _ORDER[2:]:
         for origin in ctx.origins(arguments[name]) if name in arguments else ():
             if origin.file is ctx and origin.node is not None:
@@ -323,6 +338,38 @@ def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator
             line = enclosing(ctx, origin.node, cst.SimpleStatementLine) if origin.node is not None else None
             if line is not None and all(is_context_argument(use, ctx) for use in uses):
                 yield line
+
+
+def _stored_only_for(value: cst.BaseExpression, ctx: Context) -> Iterator[cst.CSTNode]:
+    """`args.config = FullStateDictConfig(…)` here, where nothing but contexts of this file reads such an attribute."""
+    found = stored(ctx, value.attr.value) if isinstance(value, cst.Attribute) else None
+    if found is not None and all(where is ctx and is_context_argument(read, ctx) for where, read in found.reads):
+        lines = [enclosing(ctx, target, cst.SimpleStatementLine) for where, target in found.targets if where is ctx]
+        yield from (line for line in lines if line is not None and _only_makes(line, ctx) and _leaves_more(line, ctx))
+
+
+def _only_makes(line: cst.CSTNode, ctx: Context) -> bool:
+    """`args.config = FullStateDictConfig(…)`, `self.kind = kind`: nothing else is called."""
+    statement = alone(line)
+    value = statement.value if isinstance(statement, cst.Assign) else None
+    return value is not None and all(
+        ctx.fsdp1(node.func) is not None for node in ctx.inside(value) if isinstance(node, cst.Call)
+    )
+
+
+def _leaves_more(line: cst.CSTNode, ctx: Context) -> bool:
+    """Whether its block has something else than settings, which may go as well."""
+    block = ctx.parent(line)
+    statements = block.body if isinstance(block, (cst.IndentedBlock, cst.Module)) else ()
+    return any(not (_only_makes(each, ctx) and _is_setting(each, ctx)) for each in statements)
+
+
+def _is_setting(line: cst.CSTNode, ctx: Context) -> bool:
+    """A config, a kind, or a name that can stand for one."""
+    statement = alone(line)
+    value = statement.value if isinstance(statement, cst.Assign) else None
+    named = [each for each in ctx.inside(value) if isinstance(each, (cst.Name, cst.Attribute))] if value else []
+    return isinstance(value, cst.Name) or any(ctx.fsdp1(each) is not None for each in named)
 
 
 def _with_conditions(dead: Sequence[cst.CSTNode], ctx: Context) -> tuple[cst.CSTNode, ...]:

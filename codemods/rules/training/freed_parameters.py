@@ -1,5 +1,5 @@
-"""**What it does.** Rewrites `_free_storage(unit._handle.flat_param.data)` into `free_shards(unit)` of the support
-module.
+"""**What it does.** Rewrites `_free_storage(unit._handle.flat_param.data)`: the unit's parameters are resharded, and
+give back their memory one by one.
 
 **Why.** An FSDP2 model has no flat parameters. What such a line is for, to give the memory of a model back that is
 not needed any more, is still wanted: its sharded parameters can be held by an optimizer or a reference cycle.
@@ -24,8 +24,7 @@ def encode(net, batch):
 
 ```python
 from torch.distributed.fsdp import FSDPModule, fully_shard
-
-from fsdp2_support import free_shards
+from torch.distributed.tensor import DTensor
 
 
 def encode(net, batch):
@@ -33,7 +32,10 @@ def encode(net, batch):
     encoded = model(batch)
     for unit in model.modules():
         if isinstance(unit, FSDPModule):
-            free_shards(unit)
+            unit.reshard()
+            for param in unit.parameters():
+                if isinstance(param, DTensor):
+                    param.to_local().untyped_storage().resize_(0)
     return encoded
 ```
 
@@ -51,7 +53,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Fix, Import, Rule, replaced
+from codemods.api import Context, Fix, Import, Rule, replaced
+from codemods.reading.code.enclosing import names_around
+from codemods.reading.edits.layout import line_before
 
 CODE = "FM440"
 
@@ -67,10 +71,18 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
     handle = flat.value if isinstance(flat, cst.Attribute) and flat.attr.value == "flat_param" else None
     if not isinstance(handle, cst.Attribute) or handle.attr.value != "_handle":
         return None
-    item = ctx.named(Import(SUPPORT, "free_shards"), call)
-    text = f"{item.local}({ctx.quote(handle.value)})"
-    message = "freeing a flat parameter becomes free_shards, a support function"
-    return replaced(CODE, ctx, call, text, message, [item])
+    if not isinstance(handle.value, (cst.Name, cst.Attribute)):
+        return None
+    unit, item = ctx.quote(handle.value), ctx.named(Import("torch.distributed.tensor", "DTensor"), call)
+    name = next(each for each in ("param", "unit_param") if each not in names_around(ctx, call))
+    lines = [
+        f"{unit}.reshard()",
+        f"for {name} in {unit}.parameters():",
+        f"{ctx.indent}if isinstance({name}, {item.local}):",
+        f"{ctx.indent * 2}{name}.to_local().untyped_storage().resize_(0)",
+    ]
+    message = "what freed a flat parameter frees the unit's shards"
+    return replaced(CODE, ctx, call, (ctx.newline + line_before(ctx, call)).join(lines), message, [item])
 
 
 RULE = Rule(CODE, "freed-flat-parameter", __doc__, nodes=(cst.Call,), fix=fix)

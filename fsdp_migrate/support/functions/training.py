@@ -62,14 +62,6 @@ def unsharded(model: Any) -> Generator[None, None, None]:
         model.reshard()
 
 
-def free_shards(model: nn.Module) -> None:
-    """Give back the memory of the parameters. The model is unusable then."""
-    reshard_all(model)
-    for param in model.parameters():
-        if isinstance(param, DTensor):
-            param.to_local().untyped_storage().resize_(0)
-
-
 @contextmanager
 def unsynced(model: Any) -> Generator[None, None, None]:
     """Accumulate gradients without communication, where `backward` runs."""

@@ -104,6 +104,8 @@ from codemods.reading.parameters.summoned import is_summoned_no_more
 from codemods.reading.processes.one_process import may_run_alone
 from codemods.reading.processes.one_rank import is_on_one_rank, is_reached_by_one_rank
 from codemods.reading.state_dicts.by_class import own_arguments, receiver
+from codemods.reading.state_dicts.choice import either
+from codemods.reading.state_dicts.chosen_setting import ChosenSetting, chosen_setting
 from codemods.reading.state_dicts.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.state_dicts.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.state_dicts.model_loading import PAST_OWN, has_own_method, loading, options_to_load
@@ -375,6 +377,9 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
             return None
         if at_run_time:
             return _through_support(found, ctx)
+        chosen = chosen_setting(found.call, ctx)
+        if chosen is not None:
+            return _read_as_chosen(found, chosen, ctx)
         if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.given):
             return _through_support(found, ctx, _for_any_model(found, ctx))
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
@@ -426,6 +431,18 @@ def _read(found: StateCall, ctx: PlannedContext) -> Fix | None:
     if options is None or (options == FULL and may_alias(found.call, ctx)):
         return _through_support(found, ctx, "full_state_dict", chosen.full_arguments)
     return _rewritten(found, ctx, "get_model_state_dict", "", options)
+
+
+def _read_as_chosen(found: StateCall, chosen: ChosenSetting, ctx: PlannedContext) -> Fix:
+    """Whole or sharded, as the program asks where it sets the kind."""
+    by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
+    options = None if by_method else reading_options(found.call, chosen.full, ctx)
+    if options is not None and not (options == FULL and may_alias(found.call, ctx)):
+        return _rewritten(found, ctx, "get_model_state_dict", "", either(chosen.test, options, ""))
+    fix = _through_support(found, ctx, "full_state_dict", chosen.full.full_arguments)
+    text = f"{fix.edits[0].text} if {chosen.test} else {ctx.quote(found.model)}.state_dict()"
+    is_alone = isinstance(ctx.parent(found.call), (cst.Arg, cst.Assign, cst.Return))
+    return replace(fix, edits=[replace(fix.edits[0], text=text if is_alone else f"({text})")])
 
 
 def _settings(found: StateCall, ctx: PlannedContext) -> Settings:

@@ -71,9 +71,10 @@ from codemods.plan import PlannedContext
 from codemods.reading.code.enclosing import enclosing, names_around
 from codemods.reading.edits.block_layout import leave_context
 from codemods.reading.edits.call_layout import append_argument
-from codemods.reading.edits.layout import removal
+from codemods.reading.edits.layout import comments_in, removal
 from codemods.reading.models.parts import UNITS_ONLY
 from codemods.reading.state_dicts.choice import choice_around
+from codemods.reading.state_dicts.chosen_setting import chosen_setting
 from codemods.reading.state_dicts.dcp_alone import is_for_dcp_alone
 from codemods.reading.state_dicts.own_keys import adds_keys
 from codemods.reading.state_dicts.setting import depends_on_setting, is_set_in_sight, setting_of
@@ -170,7 +171,7 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     """Taken away where each state dict that it holds for is seen, and none of another kind is met by it."""
     if not is_set_in_sight(call, ctx):
         return None
-    reads = [each for each in ctx.nodes(cst.Call) if depends_on_setting(each, ctx) and setting_of(each, ctx) is call]
+    reads = [each for each in ctx.nodes(cst.Call) if depends_on_setting(each, ctx) and _is_for(call, each, ctx)]
     try:
         chosen = settings(call, ctx) if reads or ctx.path in ctx.plan.usual_settings else None
     except NotStatic:
@@ -184,7 +185,25 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     told = _told(call, ctx, message)
     if chosen is not None and not chosen.is_full and deals_in_rank_files(reads, ctx):
         told = finding(CODE, Level.REVIEW, ctx, call, f"{message}; {RANK_FILES}", RANK_HINT)
-    return Fix([removal(ctx, statement) for statement in (line, *dead) if statement is not None], [told])
+    gone = [*_with_choice(call, line, reads, ctx), *dead]
+    return Fix([removal(ctx, statement) for statement in gone], [told])
+
+
+def _with_choice(
+    call: cst.Call, line: cst.CSTNode | None, reads: Sequence[cst.Call], ctx: Context
+) -> Sequence[cst.CSTNode]:
+    """The statement of a call; of the two that an `if` chooses, that `if` for the first, and nothing for the other."""
+    chosen = [found for read in reads if (found := chosen_setting(read, ctx)) is not None]
+    choice = enclosing(ctx, call, cst.If) if chosen else None
+    if choice is None or comments_in(ctx.text[slice(*ctx.whole_lines(choice))]):
+        return [line] if line is not None else []
+    return [choice] if call is chosen[0].sets[0] else []
+
+
+def _is_for(call: cst.Call, read: cst.Call, ctx: Context) -> bool:
+    """Whether a call sets the kind for what is read or loaded, or is one of two that an `if` chooses."""
+    chosen = chosen_setting(read, ctx)
+    return setting_of(read, ctx) is call or (chosen is not None and call in chosen.sets)
 
 
 def _keeps_names(reads: Sequence[cst.Call], chosen: Settings, ctx: PlannedContext) -> bool:

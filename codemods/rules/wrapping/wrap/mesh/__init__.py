@@ -23,7 +23,7 @@ from ..places.in_place import is_before_group
 from ..strategy.names import Strategy
 from ..tensors.placement import distributed
 from . import own_meshes
-from .groups import from_group, of_one_group, one_group, under_keys
+from .groups import from_group, is_one_of, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_for_hybrids
 from .of_branch import put_into_dict
 from .own_meshes import NAMES, make
@@ -79,13 +79,14 @@ def _by_key(strategy: Strategy, draft: Draft) -> None:
     else:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
         lines = [f"{name} = None"]
-    for kind in (HYBRID, strategy.names - HYBRID):
-        keys = [key for key, meant in strategy.keys.items() if meant in kind]
-        if not keys:
-            continue
-        lines += under_keys(
-            strategy, keys, own_meshes.statements(name, strategy.keys[keys[0]], draft, "    ").split("\n")
-        )
+    hybrid, whole = (
+        [key for key, meant in strategy.keys.items() if meant in kind] for kind in (HYBRID, strategy.meshes - HYBRID)
+    )
+    if hybrid and whole:
+        made = own_meshes.of_either(name, is_one_of(strategy, whole), draft, "    ")
+    else:
+        made = own_meshes.statements(name, strategy.keys[(hybrid or whole)[0]], draft, "    ")
+    lines += under_keys(strategy, [*hybrid, *whole], made.split("\n"))
     if line is not None:
         draft.edits.append((draft.file, lines_below(draft.file, line, lines)))
     else:

@@ -159,5 +159,9 @@ def of_one_group(text: str, device: str, draft: Draft) -> str:
 
 def under_keys(strategy: Strategy, keys: Sequence[str], lines: Sequence[str]) -> list[str]:
     """Lines for some of the keys that a strategy is looked up by."""
-    test = f"== {keys[0]}" if len(keys) == 1 else f"in ({', '.join(keys)})"
-    return [f"if {strategy.key} {test}:", *("    " + line for line in lines)]
+    return [f"if {is_one_of(strategy, keys)}:", *("    " + line for line in lines)]
+
+
+def is_one_of(strategy: Strategy, keys: Sequence[str]) -> str:
+    """The text that asks whether it is looked up by one of some keys."""
+    return f"{strategy.key} == {keys[0]}" if len(keys) == 1 else f"{strategy.key} in ({', '.join(keys)})"

@@ -32,6 +32,17 @@ def statements(name: str, strategy: str, draft: Draft, indent: str = "") -> str:
     return "\n".join([above, *([line] if draft.fits(indent + line) else _by_name(name, device, shape, draft))])
 
 
+def of_either(name: str, is_whole: str, draft: Draft, indent: str) -> str:
+    """The same for strategies of both kinds; `is_whole` asks whether it is NO_SHARD."""
+    device, dist = device_type(draft), distributed(draft)
+    shards = draft.fresh("shards", "shards_of_node", "shards_per_node")
+    above = f"{shards} = 1 if {is_whole} else {counted(device, draft)}"
+    shape = f"({dist}.get_world_size() // {shards}, {shards})"
+    line = _made(name, device, shape, make(draft))
+    made = [line] if draft.fits(indent + line) else _by_name(name, device, shape, draft)
+    return "\n".join(["# Whole parameters, or shards inside a node.", above, *made])
+
+
 def _made(name: str, device: str, shape: str, function: str) -> str:
     return f"{name} = {function}({_arguments(device, shape)})"
 

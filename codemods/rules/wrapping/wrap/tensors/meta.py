@@ -154,20 +154,30 @@ def _is_filled_by_sync(init: cst.BaseExpression, arguments: Mapping[str, cst.Bas
 
 
 def _goes(init: cst.BaseExpression, draft: Draft) -> bool:
-    """Whether nothing is left of it: it is made in the call, or by a function inside of this one for it alone."""
+    """Whether nothing is left of it: it is made in the call, for a variable, by a function inside of this one for it
+    alone, or by one that other files may import.
+    """
     if not isinstance(init, (cst.Name, cst.Attribute)):
         return True
-    made = draft.file.origins(init)
-    node = made[0].node if len(made) == 1 and made[0].file is draft.file else None
-    if not isinstance(node, cst.FunctionDef) or draft.file.scope(node) is not draft.file.scope(draft.call):
-        return False
-    if isinstance(draft.file.scope(node), cst.Module) or draft.file.uses(node) != [init]:
+    made, here = [(each.file, each.node) for each in draft.file.origins(init)], draft.file.scope(draft.call)
+    functions = [(where, node) for where, node in made if isinstance(node, cst.FunctionDef)]
+    if all(isinstance(where.scope(node), cst.Module) for where, node in functions):
+        is_variable = isinstance(init, cst.Name) and draft.file.is_local(init.value, init)
+        return bool(functions) or is_variable
+    where, node = functions[0]
+    if len(made) > 1 or where is not draft.file or where.scope(node) is not here or where.uses(node) != [init]:
         return False
     draft.dead.append(node)
     return True
 
 
-_DEVICE_CALLS = frozenset({"torch.cuda.current_device", "torch.device"})
+_DEVICE_CALLS = frozenset(
+    {
+        *("torch.cuda.current_device", "torch.cuda.empty_cache", "torch.cuda.synchronize"),
+        *("torch.device", "torch.distributed.get_rank"),
+    }
+)
+"""What a function that makes room may call besides, and leaves nothing by."""
 
 
 def _device(draft: Draft) -> str:

@@ -249,7 +249,9 @@ def _refuse_what_is_read(made: Sequence[Origin], draft: Draft) -> None:
     found = list(ctx.attributes("buffer_dtype", "keep_low_precision_grads"))
     found += [(w, node) for w, node in ctx.attributes("param_dtype") if isinstance(w.parent(node), cst.AssignTarget)]
     in_call = all(isinstance(origin.file.parent(origin.node), cst.Arg) for origin in made if origin.node is not None)
-    if any(is_precision(where, node.value, made, in_call) for where, node in found):
+    # `MixedPrecision(buffer_dtype=DTYPES[cfg.mixed_precision.buffer_dtype])` reads settings, before it is one.
+    first = {node for origin in made if origin.node is not None for node in origin.file.inside(origin.node)}
+    if any(node not in first and is_precision(where, node.value, made, in_call) for where, node in found):
         raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
 
 
