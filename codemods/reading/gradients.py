@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -34,7 +34,7 @@ def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cs
     calls = [call for call in ctx.calls(function) if _is_collective(call, ctx)]
     if not calls:
         return []
-    names = _made_of_gradients(function, ctx) | _given_gradients(function, ctx)
+    names = _made_of_gradients(function, ctx, _given_gradients(function, ctx))
     return [
         call
         for call in calls
@@ -320,14 +320,17 @@ def _given_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
         for where, call, value in ctx.passed_to(function.body, param.name.value):
             caller = next((outer for outer in where.ancestors(call) if isinstance(outer, cst.FunctionDef)), None)
             if caller is not None and ".grad" in where.code(caller):
-                if _holds(value, _made_of_gradients(caller, where, follow=False), where, follow=False):
+                if _holds(value, _made_of_gradients(caller, where), where):
                     given.add(param.name.value)
     return given
 
 
-def _made_of_gradients(function: cst.FunctionDef, ctx: Context, follow: bool = True) -> set[str]:
-    """The names and attributes that are set from gradients in a function, whatever else they are set from."""
-    names: set[str] = set()
+def _made_of_gradients(
+    function: cst.FunctionDef, ctx: Context, given: Iterable[str] = (), follow: bool = True
+) -> set[str]:
+    """The names and attributes that are set from gradients in a function, whatever else they are set from, and those
+    that it is given."""
+    names = set(given)
     before = -1
     while before < len(names):
         before = len(names)

@@ -10,7 +10,7 @@ from codemods.api import Context
 from codemods.reading.model_parameters import is_of_wrapped
 from codemods.reading.parameter_lists import heads
 from codemods.reading.places import bound
-from codemods.reading.shapes import key_of
+from codemods.reading.shapes import called_on, key_of
 
 KEPT = frozenset({"exp_avg", "exp_avg_sq", "exp_inf", "max_exp_avg_sq", "momentum_buffer", "square_avg", "sum"})
 _STATE = "state"
@@ -24,15 +24,15 @@ def state_values(ctx: Context) -> Iterator[cst.Subscript]:
 
 
 def _made_of(value: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
-    """`optimizer.state` of `optimizer.state[p]`, by a variable too, or by a loop over its values."""
+    """`optimizer.state` of `optimizer.state[p]` and `.get(p)`, by a variable too, or by a loop over its values."""
     yield value
-    if isinstance(value, cst.Subscript):
-        yield value.value
+    made = [each for where, each in ctx.bound(value) or () if where is ctx] if isinstance(value, cst.Name) else []
+    for each in (value, *made):
+        looked_in = each.value if isinstance(each, cst.Subscript) else called_on(each, "get")
+        if looked_in is not None:
+            yield looked_in
     if not isinstance(value, cst.Name):
         return
-    for where, made in ctx.bound(value) or ():
-        if where is ctx and isinstance(made, cst.Subscript):
-            yield made.value
     for loop in ctx.ancestors(value):
         for head in heads(loop) if isinstance(loop, (cst.For, cst.BaseComp)) else ():
             over = head.iter.func if isinstance(head.iter, cst.Call) else None
