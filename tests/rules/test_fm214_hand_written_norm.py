@@ -213,6 +213,18 @@ def test_norm_that_another_function_computes() -> None:
     assert [(finding.level, finding.line) for finding in found] == [(Level.MANUAL, 19)]
 
 
+def test_script_without_a_function() -> None:
+    text = code(
+        """
+        model = FSDP(net)
+        norms = torch.stack([p.grad.norm() ** 2 for p in model.parameters()])
+        dist.all_reduce(norms)
+        """
+    )
+    found = [f for f in rewrite(HEAD[: HEAD.index("\n\ndef")] + text).findings if f.rule == "FM402"]
+    assert [(finding.level, finding.line) for finding in found] == [(Level.MANUAL, 6)]
+
+
 def test_products_of_lists_of_gradients() -> None:
     """PCGrad: what two backward passes left, and how it points, is computed by functions of its own."""
     text = code(
