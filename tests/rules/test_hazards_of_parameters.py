@@ -76,6 +76,11 @@ FOUND = [
     (
         "FM420",
         Level.MANUAL,
+        "ps = {n: p for n, p in model.named_parameters()}\n    sum((p**2).sum() for n, p in ps.items()).backward()",
+    ),
+    (
+        "FM420",
+        Level.MANUAL,
         "for p, q in zip(model.parameters(), x):\n        rank += ((p - q)**2).sum()\n    rank.backward()",
     ),
     (
