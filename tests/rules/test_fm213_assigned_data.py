@@ -100,6 +100,7 @@ def test_a_model_that_averages_its_own_parts_in_its_forward() -> None:
     assert "            k.data.copy_(k.data * self.m + q.data * (1 - self.m))\n" in result.text
     assert "            k.data = q.data.clone()\n" in result.text
     assert "copy_" not in rewrite(AVERAGE.format("encoder")).text
+    assert "copy_" not in rewrite(AVERAGE.format("MoCo").replace("        self.update()\n", "")).text
 
 
 HANDED = [

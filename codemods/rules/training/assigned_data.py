@@ -125,7 +125,9 @@ def _is_averaged_inside(param: cst.BaseExpression, statement: cst.Assign, ctx: C
     over = [node for loop in loops if name in bound(loop.target) for node in ctx.inside(loop.iter)]
     if not _is_average(statement.value, name, ctx) or all(called_on(node, *READERS) is None for node in over):
         return False
-    owner = enclosing(ctx, statement, cst.ClassDef)
+    function, owner = enclosing(ctx, statement, cst.FunctionDef), enclosing(ctx, statement, cst.ClassDef)
+    if function is None or not (function.name.value == "forward" or ctx.callers(statement)):
+        return False
     return any(owner is each for wrap in ctx.wrapping.calls(ctx.path) for _, each in makeup(*wrap).classes)
 
 
