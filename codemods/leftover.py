@@ -44,17 +44,17 @@ from dataclasses import replace
 import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding, left, replaced
-from codemods.reading.asked_classes import model_of
-from codemods.reading.enclosing import call_by
-from codemods.reading.program import (
+from codemods.reading.code.enclosing import call_by
+from codemods.reading.code.program import (
     defines_method,
     may_be_models_own,
     reads_attribute,
     sets_attribute,
     sets_on_itself,
 )
-from codemods.reading.texts import is_compared_with_text
-from codemods.reading.words import is_name, last_name, words
+from codemods.reading.code.texts import is_compared_with_text
+from codemods.reading.code.words import is_name, last_name, words
+from codemods.reading.wrappers.asked_classes import model_of
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     BY_CLASS,

@@ -15,8 +15,8 @@ import libcst as cst
 from codemods.api import Context, Emission, Fix, KeepReason
 
 if TYPE_CHECKING:
-    from codemods.reading.prewrap import Relocation
-    from codemods.reading.state_dict_settings import Settings
+    from codemods.reading.optimizers.prewrap import Relocation
+    from codemods.reading.state_dicts.settings import Settings
     from codemods.rules.wrapping.wrap.draft import Draft
 
 

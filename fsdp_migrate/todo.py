@@ -14,8 +14,8 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Level
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import gone_around, line_above
-from codemods.reading.layout import statement_start
+from codemods.reading.edits.call_layout import gone_around, line_above
+from codemods.reading.edits.layout import statement_start
 
 from .comments import CONTINUED, Comment, comments
 from .findings import Report

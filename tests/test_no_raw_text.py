@@ -11,10 +11,10 @@ ROOMS = ("codemods", "fsdp_migrate/pyanalysis", "fsdp_migrate/fsdp1", "fsdp_migr
 _SEARCHES = frozenset({"count", "find", "index", "rfind", "rindex"})
 
 LAYOUT = {
-    "codemods/reading/block_layout.py": "where a block's lines begin and end",
-    "codemods/reading/call_layout.py": "where a call's arguments are broken into lines",
-    "codemods/reading/layout.py": "where a line begins and ends",
-    "codemods/reading/raises.py": "the indentation of a statement",
+    "codemods/reading/edits/block_layout.py": "where a block's lines begin and end",
+    "codemods/reading/edits/call_layout.py": "where a call's arguments are broken into lines",
+    "codemods/reading/edits/layout.py": "where a line begins and ends",
+    "codemods/reading/edits/raises.py": "the indentation of a statement",
     "codemods/rules/wrapping/wrap/emit.py": "the indentation of a statement",
     "codemods/template.py": "the holes of a template, which are the tool's own",
 }
@@ -37,22 +37,22 @@ STILL = frozenset(
     {
         "codemods/fsdp2_lint/optimizer_first.py",
         "codemods/hazards/parameter_ids.py",
-        "codemods/reading/current_device.py",
-        "codemods/reading/dcp_format.py",
-        "codemods/reading/gradients.py",
-        "codemods/reading/model_parameters.py",
-        "codemods/reading/one_rank.py",
-        "codemods/reading/prewrap/inside.py",
-        "codemods/reading/prewrap/moving.py",
-        "codemods/reading/prewrap/rebinding.py",
-        "codemods/rules/checkpoints/model_state.py",
+        "codemods/reading/processes/current_device.py",
+        "codemods/reading/state_dicts/dcp_format.py",
+        "codemods/reading/gradients/inside.py",
+        "codemods/reading/parameters/of_model.py",
+        "codemods/reading/processes/one_rank.py",
+        "codemods/reading/optimizers/prewrap/inside.py",
+        "codemods/reading/optimizers/prewrap/moving.py",
+        "codemods/reading/optimizers/prewrap/rebinding.py",
+        "codemods/rules/checkpoints/model_state/__init__.py",
         "codemods/rules/checkpoints/state_dict/__init__.py",
         "codemods/rules/training/assigned_data.py",
         "codemods/rules/training/autocast_cache.py",
-        "codemods/rules/training/parameters_after_forward.py",
+        "codemods/rules/training/parameters_after_forward/__init__.py",
         "codemods/rules/wrapping/apply_after.py",
         "codemods/rules/wrapping/fsdp_units.py",
-        "codemods/rules/wrapping/wrap/device.py",
+        "codemods/rules/wrapping/wrap/tensors/device.py",
     }
 )
 """Older rules that match the source of one expression, which they found by its node. This list only gets shorter."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codemods.reading.once import once
+from codemods.reading.code.once import once
 
 
 @dataclass(eq=False)

@@ -52,8 +52,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.places import place
-from codemods.reading.shardings import known_as, shardings
+from codemods.reading.code.places import place
+from codemods.reading.own_fsdp2.shardings import known_as, shardings
 
 CODE = "FM510"
 

@@ -72,9 +72,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.class_layout import model_classes
-from codemods.reading.dataclass_outputs import function_that_registers, unregistered_outputs
-from codemods.reading.shardings import WORDS, is_fully_shard
+from codemods.reading.models.class_layout import model_classes
+from codemods.reading.models.dataclass_outputs import function_that_registers, unregistered_outputs
+from codemods.reading.own_fsdp2.shardings import WORDS, is_fully_shard
 from codemods.tables.versions import LOOKS_INTO_DATACLASSES
 
 CODE = "FM512"

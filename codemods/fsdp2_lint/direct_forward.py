@@ -41,8 +41,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.places import place
-from codemods.reading.shardings import WORDS, fully_shard_calls, known_as, sharded_above
+from codemods.reading.code.places import place
+from codemods.reading.own_fsdp2.shardings import WORDS, fully_shard_calls, known_as, sharded_above
 
 CODE = "FM504"
 

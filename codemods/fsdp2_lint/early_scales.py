@@ -49,8 +49,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.enclosing import contains, enclosing
-from codemods.reading.optimizer_steps import optimizer_steps
+from codemods.reading.code.enclosing import contains, enclosing
+from codemods.reading.optimizers.steps import optimizer_steps
 
 CODE = "FM509"
 

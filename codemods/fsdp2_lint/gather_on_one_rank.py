@@ -50,7 +50,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.processes.one_rank import is_on_one_rank
 
 CODE = "FM505"
 

@@ -48,8 +48,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.places import place, same
-from codemods.reading.shardings import comes_before, shardings
+from codemods.reading.code.places import place, same
+from codemods.reading.own_fsdp2.shardings import comes_before, shardings
 
 CODE = "FM508"
 

@@ -48,9 +48,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.places import place
-from codemods.reading.shardings import WORDS, sharded_above
-from codemods.reading.words import last_name
+from codemods.reading.code.places import place
+from codemods.reading.code.words import last_name
+from codemods.reading.own_fsdp2.shardings import WORDS, sharded_above
 
 CODE = "FM506"
 

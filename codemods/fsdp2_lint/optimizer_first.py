@@ -45,8 +45,8 @@ import re
 from collections.abc import Iterator
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.prewrap import early_holders
-from codemods.reading.shardings import WORDS, fully_shard_calls
+from codemods.reading.optimizers.prewrap import early_holders
+from codemods.reading.own_fsdp2.shardings import WORDS, fully_shard_calls
 
 CODE = "FM502"
 

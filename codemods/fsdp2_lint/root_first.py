@@ -43,8 +43,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.places import base, place
-from codemods.reading.shardings import WORDS, comes_before, fully_shard_calls, known_as
+from codemods.reading.code.places import base, place
+from codemods.reading.own_fsdp2.shardings import WORDS, comes_before, fully_shard_calls, known_as
 
 CODE = "FM503"
 

@@ -46,9 +46,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.enclosing import enclosing
-from codemods.reading.places import place
-from codemods.reading.shardings import WORDS, is_fully_shard
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.code.places import place
+from codemods.reading.own_fsdp2.shardings import WORDS, is_fully_shard
 
 CODE = "FM501"
 

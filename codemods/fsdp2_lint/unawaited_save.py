@@ -50,7 +50,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.shapes import is_attribute
+from codemods.reading.code.shapes import is_attribute
 
 CODE = "FM511"
 

@@ -44,11 +44,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.current_device import device_calls, is_set_elsewhere
-from codemods.reading.places import base
-from codemods.reading.shardings import WORDS, fully_shard_calls
-from codemods.reading.words import last_name
-from codemods.reading.wrapped import calls_above
+from codemods.reading.code.places import base
+from codemods.reading.code.words import last_name
+from codemods.reading.own_fsdp2.shardings import WORDS, fully_shard_calls
+from codemods.reading.processes.current_device import device_calls, is_set_elsewhere
+from codemods.reading.wraps.wrapped import calls_above
 
 CODE = "FM507"
 

@@ -57,7 +57,7 @@ import libcst as cst
 
 from codemods.api import Check, Finding, Level, finding
 from codemods.plan import PlannedContext
-from codemods.reading.class_layout import behind_the_module, is_refused
+from codemods.reading.models.class_layout import behind_the_module, is_refused
 
 CODE = "FM415"
 

@@ -47,13 +47,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.enclosing import call_given
-from codemods.reading.manual import is_constructor
-from codemods.reading.named_classes import named_classes
-from codemods.reading.places import base, bound
-from codemods.reading.shapes import called_on, went_over
-from codemods.reading.words import is_name
-from codemods.reading.wrapped import wrapped_module
+from codemods.reading.code.enclosing import call_given
+from codemods.reading.code.places import base, bound
+from codemods.reading.code.shapes import called_on, went_over
+from codemods.reading.code.words import is_name
+from codemods.reading.wrappers.named_classes import named_classes
+from codemods.reading.wraps.manual import is_constructor
+from codemods.reading.wraps.wrapped import wrapped_module
 from codemods.tables.names import WRAPPER
 
 CODE = "FM411"

@@ -48,10 +48,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
-from codemods.reading.copies import copies
-from codemods.reading.inner_module import is_inner_module
-from codemods.reading.prewrap.entering import returned_by
-from codemods.reading.shapes import is_attribute
+from codemods.reading.code.shapes import is_attribute
+from codemods.reading.models.copies import copies
+from codemods.reading.optimizers.prewrap.entering import returned_by
+from codemods.reading.wrappers.inner_module import is_inner_module
 
 CODE = "FM412"
 

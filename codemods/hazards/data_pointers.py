@@ -47,7 +47,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.sharded_values import is_sharded
+from codemods.reading.parameters.sharded_values import is_sharded
 
 CODE = "FM447"
 

@@ -50,9 +50,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.forwards import QUIET, model_of_forward
-from codemods.reading.model_parameters import is_guarded, is_summoned
-from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.forwards.calls import QUIET, model_of_forward
+from codemods.reading.parameters.of_model import is_guarded, is_summoned
+from codemods.reading.processes.one_rank import is_on_one_rank
 
 CODE = "FM442"
 

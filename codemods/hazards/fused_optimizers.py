@@ -47,9 +47,9 @@ import libcst as cst
 
 from codemods.api import Check, Finding, Level, finding
 from codemods.plan import PlannedContext
-from codemods.reading.left_out import ignores_parameters
-from codemods.reading.optimizers import is_optimizer
-from codemods.reading.shapes import called_on
+from codemods.reading.code.shapes import called_on
+from codemods.reading.optimizers.makers import is_optimizer
+from codemods.reading.wraps.left_out import ignores_parameters
 
 CODE = "FM124"
 

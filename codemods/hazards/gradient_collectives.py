@@ -59,7 +59,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.leftover import uses_internals
-from codemods.reading.gradients import Body, added_up_by_hand, collectives_on_gradients, is_data_parallelism
+from codemods.reading.gradients.inside import Body, added_up_by_hand, collectives_on_gradients, is_data_parallelism
 
 CODE = "FM402"
 

@@ -56,8 +56,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.shapes import called_on, is_attribute, is_call_to, key_of, only_target
+from codemods.reading.code.enclosing import enclosing, is_self
+from codemods.reading.code.shapes import called_on, is_attribute, is_call_to, key_of, only_target
 
 CODE = "FM445"
 

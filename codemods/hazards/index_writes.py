@@ -44,11 +44,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.enclosing import is_self
-from codemods.reading.model_parameters import READERS
-from codemods.reading.plain_objects import is_plain_self
-from codemods.reading.shapes import indexed_front
-from codemods.reading.sharded_values import VIEWS, is_sharded
+from codemods.reading.code.enclosing import is_self
+from codemods.reading.code.shapes import indexed_front
+from codemods.reading.models.plain_objects import is_plain_self
+from codemods.reading.parameters.of_model import READERS
+from codemods.reading.parameters.sharded_values import VIEWS, is_sharded
 
 CODE = "FM421"
 

@@ -47,14 +47,14 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.flat_parameters import may_have_had_flat_parameters
-from codemods.reading.inner_module import may_be_inner_module
-from codemods.reading.model_parameters import is_shard, is_summoned, models_around
-from codemods.reading.model_parts import wrapped_around
-from codemods.reading.parameter_lists import loops_around
-from codemods.reading.shapes import called_on, indexed_front
-from codemods.reading.words import last_name
+from codemods.reading.code.enclosing import enclosing, is_self
+from codemods.reading.code.shapes import called_on, indexed_front
+from codemods.reading.code.words import last_name
+from codemods.reading.models.parts import wrapped_around
+from codemods.reading.parameters.lists import loops_around
+from codemods.reading.parameters.of_model import is_shard, is_summoned, models_around
+from codemods.reading.wrappers.inner_module import may_be_inner_module
+from codemods.reading.wraps.flat_parameters import may_have_had_flat_parameters
 from codemods.tables.layers import BARE
 from codemods.tables.modules import KEEP_PARAMETERS
 

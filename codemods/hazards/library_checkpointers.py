@@ -55,7 +55,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
 from codemods.plan import PlannedContext
-from codemods.reading.shapes import called_on, is_attribute, is_call_to
+from codemods.reading.code.shapes import called_on, is_attribute, is_call_to
 
 CODE = "FM315"
 

@@ -53,7 +53,7 @@ import libcst as cst
 
 from codemods.api import Check, Emission, Finding, Level, Origin, finding
 from codemods.plan import PlannedContext
-from codemods.reading.lightning_strategies import is_fsdp1_strategy, runs_strategies
+from codemods.reading.wrappers.lightning_strategies import is_fsdp1_strategy, runs_strategies
 
 CODE = "FM453"
 

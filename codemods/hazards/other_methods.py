@@ -68,13 +68,13 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, NotStatic, Origin, finding
-from codemods.reading.class_layout import model_classes
-from codemods.reading.just_made import is_just_made
-from codemods.reading.manual import argument_name, is_constructor
-from codemods.reading.model_parameters import is_summoned
-from codemods.reading.places import place
-from codemods.reading.policies import policy_classes
-from codemods.reading.predicates import class_policies
+from codemods.reading.code.places import place
+from codemods.reading.models.class_layout import model_classes
+from codemods.reading.models.just_made import is_just_made
+from codemods.reading.parameters.of_model import is_summoned
+from codemods.reading.units.policies import policy_classes
+from codemods.reading.units.predicates import class_policies
+from codemods.reading.wraps.manual import argument_name, is_constructor
 
 CODE = "FM426"
 

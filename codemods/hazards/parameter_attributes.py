@@ -49,9 +49,9 @@ import libcst as cst
 
 from codemods.api import Check, Context, Emission, Finding, Import, Level, Raise, finding
 from codemods.plan import PlannedContext, WrapPlan
-from codemods.reading.model_parameters import READERS
-from codemods.reading.parameter_attributes import WORDS, asking, set_and_read
-from codemods.reading.shapes import called_on
+from codemods.reading.code.shapes import called_on
+from codemods.reading.parameters.attributes import WORDS, asking, set_and_read
+from codemods.reading.parameters.of_model import READERS
 
 CODE = "FM441"
 

@@ -43,8 +43,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.model_parameters import READERS, readings
-from codemods.reading.shown import is_only_shown
+from codemods.reading.parameters.of_model import READERS, readings
+from codemods.reading.parameters.shown import is_only_shown
 
 CODE = "FM422"
 

@@ -50,17 +50,17 @@ from itertools import dropwhile, islice
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.asked_for import asked_for, made_of
-from codemods.reading.dimensions import asks_dimensions
-from codemods.reading.enclosing import enclosing, named
-from codemods.reading.model_parameters import READERS, Loop, handed_on, is_summoned, loops_over
-from codemods.reading.model_parts import wrapped_around
-from codemods.reading.optimizers import groups_by_dimension
-from codemods.reading.parameter_lists import heads
-from codemods.reading.places import bound
-from codemods.reading.shapes import alone, called_on, only_target
-from codemods.reading.sharded_values import is_sharded
-from codemods.reading.stepped import stepped
+from codemods.reading.code.enclosing import enclosing, named
+from codemods.reading.code.places import bound
+from codemods.reading.code.shapes import alone, called_on, only_target
+from codemods.reading.models.parts import wrapped_around
+from codemods.reading.optimizers.makers import groups_by_dimension
+from codemods.reading.parameters.dimensions import asks_dimensions
+from codemods.reading.parameters.lists import heads
+from codemods.reading.parameters.of_model import READERS, Loop, handed_on, is_summoned, loops_over
+from codemods.reading.parameters.sharded_values import is_sharded
+from codemods.reading.parameters.stepped import stepped
+from codemods.reading.values.asked_for import asked_for, made_of
 from codemods.tables.optimizers import BY_DIMENSION
 
 CODE = "FM404"

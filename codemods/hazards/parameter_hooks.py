@@ -49,14 +49,14 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import call_by, enclosing, is_self
-from codemods.reading.manual import is_constructor
-from codemods.reading.model_parameters import READERS, readings
-from codemods.reading.model_parts import wrapped_around
-from codemods.reading.places import base, same
-from codemods.reading.shapes import called_on, front
-from codemods.reading.words import last_name
-from codemods.reading.wrapped import calls_above, wrapped_place
+from codemods.reading.code.enclosing import call_by, enclosing, is_self
+from codemods.reading.code.places import base, same
+from codemods.reading.code.shapes import called_on, front
+from codemods.reading.code.words import last_name
+from codemods.reading.models.parts import wrapped_around
+from codemods.reading.parameters.of_model import READERS, readings
+from codemods.reading.wraps.manual import is_constructor
+from codemods.reading.wraps.wrapped import calls_above, wrapped_place
 
 CODE = "FM424"
 

@@ -57,15 +57,15 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
-from codemods.reading.defaults import parameter_named
-from codemods.reading.enclosing import contains, is_inside, is_self
-from codemods.reading.model_parameters import holds_parameters
-from codemods.reading.optimizer_reading import READERS as GATHERERS
-from codemods.reading.optimizers import is_optimizer
-from codemods.reading.saves import is_saved, names_a_rank, save_of
-from codemods.reading.shapes import called_on, class_test, comparison, receiver
-from codemods.reading.state_dict_settings import is_local
-from codemods.reading.words import last_name, words
+from codemods.reading.code.enclosing import contains, is_inside, is_self
+from codemods.reading.code.shapes import called_on, class_test, comparison, receiver
+from codemods.reading.code.words import last_name, words
+from codemods.reading.optimizers.makers import is_optimizer
+from codemods.reading.optimizers.reading import READERS as GATHERERS
+from codemods.reading.parameters.of_model import holds_parameters
+from codemods.reading.state_dicts.saves import is_saved, names_a_rank, save_of
+from codemods.reading.state_dicts.settings import is_local
+from codemods.reading.values.defaults import parameter_named
 from codemods.tables.names import WRAPPER
 from codemods.tables.state_dicts import CONTEXT, DCP
 

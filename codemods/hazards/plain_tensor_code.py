@@ -51,14 +51,14 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, Origin, finding
-from codemods.reading.arguments import by_parameter
-from codemods.reading.enclosing import enclosing
-from codemods.reading.gradients import collectives_on_gradients
-from codemods.reading.model_parameters import READERS, gives_parameters
-from codemods.reading.plain_numbers import Taker, numbers_taken, takes_pieces
-from codemods.reading.shapes import called_on
-from codemods.reading.sharded_values import is_sharded
-from codemods.reading.stepped import is_in_step
+from codemods.reading.code.arguments import by_parameter
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.code.shapes import called_on
+from codemods.reading.gradients.inside import collectives_on_gradients
+from codemods.reading.parameters.of_model import READERS, gives_parameters
+from codemods.reading.parameters.plain_numbers import Taker, numbers_taken, takes_pieces
+from codemods.reading.parameters.sharded_values import is_sharded
+from codemods.reading.parameters.stepped import is_in_step
 
 CODE = "FM427"
 

@@ -49,10 +49,10 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
 from codemods.plan import PlannedContext
-from codemods.reading.model_parameters import READERS
-from codemods.reading.model_parts import wrapped_around
-from codemods.reading.shapes import called_on
-from codemods.reading.stepped import own_optimizers
+from codemods.reading.code.shapes import called_on
+from codemods.reading.models.parts import wrapped_around
+from codemods.reading.parameters.of_model import READERS
+from codemods.reading.parameters.stepped import own_optimizers
 
 CODE = "FM407"
 

@@ -50,10 +50,10 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.model_parameters import READERS, gives_parameters, readings
-from codemods.reading.optimizers import is_optimizer
-from codemods.reading.saves import names_a_rank, saves_of
-from codemods.reading.shapes import called_on, is_call_to
+from codemods.reading.code.shapes import called_on, is_call_to
+from codemods.reading.optimizers.makers import is_optimizer
+from codemods.reading.parameters.of_model import READERS, gives_parameters, readings
+from codemods.reading.state_dicts.saves import names_a_rank, saves_of
 
 CODE = "FM452"
 

@@ -50,7 +50,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.shapes import class_test
+from codemods.reading.code.shapes import class_test
 
 CODE = "FM308"
 

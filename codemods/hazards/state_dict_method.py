@@ -49,8 +49,8 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
 from codemods.plan import PlannedContext
-from codemods.reading.class_layout import model_classes
-from codemods.reading.enclosing import call_by, enclosing
+from codemods.reading.code.enclosing import call_by, enclosing
+from codemods.reading.models.class_layout import model_classes
 
 CODE = "FM428"
 

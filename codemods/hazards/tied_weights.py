@@ -47,9 +47,9 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.plan import PlannedContext
-from codemods.reading.class_layout import sharded_classes
-from codemods.reading.manual import argument_name, is_constructor
-from codemods.reading.words import last_name
+from codemods.reading.code.words import last_name
+from codemods.reading.models.class_layout import sharded_classes
+from codemods.reading.wraps.manual import argument_name, is_constructor
 
 CODE = "FM409"
 

@@ -47,9 +47,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.enclosing import upward
-from codemods.reading.shapes import is_attribute, is_call_to
-from codemods.reading.words import last_name
+from codemods.reading.code.enclosing import upward
+from codemods.reading.code.shapes import is_attribute, is_call_to
+from codemods.reading.code.words import last_name
 
 CODE = "FM423"
 

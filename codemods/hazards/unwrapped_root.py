@@ -56,8 +56,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.enclosing import call_given, enclosing
-from codemods.reading.shapes import is_call_to
+from codemods.reading.code.enclosing import call_given, enclosing
+from codemods.reading.code.shapes import is_call_to
 from codemods.tables.names import WRAPPER
 
 CODE = "FM123"

@@ -43,7 +43,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.shapes import called_on, went_over
+from codemods.reading.code.shapes import called_on, went_over
 
 CODE = "FM418"
 

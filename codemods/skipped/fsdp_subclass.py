@@ -51,7 +51,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, KeepReason, Level, finding
 from codemods.plan import PlannedContext
-from codemods.reading.lightning_strategies import is_fsdp1_strategy
+from codemods.reading.wrappers.lightning_strategies import is_fsdp1_strategy
 from codemods.tables.names import WRAPPER
 
 CODE = "FM108"

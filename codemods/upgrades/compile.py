@@ -55,11 +55,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Fix, Level, Upgrade, finding
-from codemods.reading.layout import insertion
-from codemods.reading.places import place
-from codemods.reading.shapes import called_on
-from codemods.reading.shardings import IN_ONE_LOOP, Sharding, Unit, cannot, rootless, shardings
-from codemods.reading.words import last_name
+from codemods.reading.code.places import place
+from codemods.reading.code.shapes import called_on
+from codemods.reading.code.words import last_name
+from codemods.reading.edits.layout import insertion
+from codemods.reading.own_fsdp2.shardings import IN_ONE_LOOP, Sharding, Unit, cannot, rootless, shardings
 
 CODE = "FM604"
 

@@ -55,9 +55,9 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import FSDP_MODULE, Context, Fix, Import, Level, Upgrade, finding
-from codemods.reading.enclosing import names_around
-from codemods.reading.places import place
-from codemods.reading.shardings import IN_ONE_LOOP, Sharding, cannot, rootless, shardings, tests_around
+from codemods.reading.code.enclosing import names_around
+from codemods.reading.code.places import place
+from codemods.reading.own_fsdp2.shardings import IN_ONE_LOOP, Sharding, cannot, rootless, shardings, tests_around
 
 CODE = "FM602"
 

@@ -51,9 +51,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Origin, Upgrade, finding
-from codemods.reading.call_layout import call_with, quoted_argument
-from codemods.reading.shapes import called_on, is_call_to, key_of, keywords
-from codemods.reading.shardings import IN_ONE_LOOP, Sharding, argument, cannot, rootless, shardings
+from codemods.reading.code.shapes import called_on, is_call_to, key_of, keywords
+from codemods.reading.edits.call_layout import call_with, quoted_argument
+from codemods.reading.own_fsdp2.shardings import IN_ONE_LOOP, Sharding, argument, cannot, rootless, shardings
 
 CODE = "FM601"
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Import
-from codemods.reading.words import is_name
+from codemods.reading.code.words import is_name
 
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree

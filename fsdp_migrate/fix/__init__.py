@@ -7,7 +7,7 @@ from pathlib import Path
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED
 from codemods.api import Check, Finding, Fix
-from codemods.reading.raises import placed
+from codemods.reading.edits.raises import placed
 from codemods.tables.names import WRAPPER
 
 from ..fsdp1.files import holding, is_other_test

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Fix, Reference
-from codemods.reading.layout import removal
-from codemods.reading.words import last_name
+from codemods.reading.code.words import last_name
+from codemods.reading.edits.layout import removal
 
 from .collect import Collected, is_left
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix
-from codemods.reading.layout import comments_in, insertion
-from codemods.reading.negation import conjuncts
+from codemods.reading.edits.layout import comments_in, insertion
+from codemods.reading.edits.negation import conjuncts
 
 from ..edit.apply import Overlap, part
 from .collect import Collected

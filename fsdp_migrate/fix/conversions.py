@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import enclosing
+from codemods.reading.code.enclosing import enclosing
 
 _DOES_MORE = (
     *(cst.With, cst.For, cst.While, cst.Try, cst.Global, cst.Nonlocal, cst.Del, cst.AugAssign),

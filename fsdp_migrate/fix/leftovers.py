@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods import leftover
 from codemods.api import Fix
-from codemods.reading import configuration
+from codemods.reading.wraps import configuration
 from codemods.skipped.side_by_side import serving
 
 from ..edit.imports import is_vocabulary

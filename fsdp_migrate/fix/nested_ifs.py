@@ -9,7 +9,7 @@ from textwrap import dedent
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix
-from codemods.reading.block_layout import replace_head
+from codemods.reading.edits.block_layout import replace_head
 
 from ..edit.apply import Overlap, part
 from .collect import Collected

@@ -9,10 +9,10 @@ from textwrap import dedent
 import libcst as cst
 
 from codemods.api import Context, Fix
-from codemods.reading.block_layout import replace_head
-from codemods.reading.enclosing import bound_once, enclosing
-from codemods.reading.layout import removal
-from codemods.reading.shapes import alone, only_target
+from codemods.reading.code.enclosing import bound_once, enclosing
+from codemods.reading.code.shapes import alone, only_target
+from codemods.reading.edits.block_layout import replace_head
+from codemods.reading.edits.layout import removal
 
 from ..edit.apply import Overlap, part
 from .collect import Collected

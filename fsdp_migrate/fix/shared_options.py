@@ -11,8 +11,8 @@ from dataclasses import replace
 import libcst as cst
 
 from codemods.api import Context, Edit
-from codemods.reading.enclosing import names_around
-from codemods.reading.layout import insertion
+from codemods.reading.code.enclosing import names_around
+from codemods.reading.edits.layout import insertion
 
 from .collect import Collected
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix
-from codemods.reading.enclosing import is_label
-from codemods.reading.layout import removal
+from codemods.reading.code.enclosing import is_label
+from codemods.reading.edits.layout import removal
 
 from ..edit.apply import Rendered
 from ..pyanalysis.tree import Tree

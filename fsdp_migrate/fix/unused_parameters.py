@@ -14,8 +14,8 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix
 from codemods.plan import Plan
-from codemods.reading.call_layout import argument_removal
-from codemods.reading.scripts import is_script
+from codemods.reading.code.scripts import is_script
+from codemods.reading.edits.call_layout import argument_removal
 
 from ..edit.apply import Rendered
 from ..pyanalysis.tree import Tree

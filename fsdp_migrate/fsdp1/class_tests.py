@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
-from codemods.reading.asked_classes import Asking, classes_of
-from codemods.reading.enclosing import is_self
-from codemods.reading.named_classes import named_classes
+from codemods.reading.code.enclosing import is_self
+from codemods.reading.wrappers.asked_classes import Asking, classes_of
+from codemods.reading.wrappers.named_classes import named_classes
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 

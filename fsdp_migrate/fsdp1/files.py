@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods import RULES
 from codemods.api import SUPPORT, Context
-from codemods.reading.scripts import is_test
+from codemods.reading.code.scripts import is_test
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import FSDP1, fsdp1_name
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
-from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.inner_module import is_asked_for
-from codemods.reading.model_parts import NO_MODELS
-from codemods.reading.plain_objects import is_plain_class, is_plain_object, may_be_plain
-from codemods.reading.words import last_name, words
+from codemods.reading.code.enclosing import enclosing, is_self
+from codemods.reading.code.words import last_name, words
+from codemods.reading.models.parts import NO_MODELS
+from codemods.reading.models.plain_objects import is_plain_class, is_plain_object, may_be_plain
+from codemods.reading.wrappers.inner_module import is_asked_for
 from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.ways import SAME_MODULE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods.reading.scripts import is_test
+from codemods.reading.code.scripts import is_test
 
 from ..pyanalysis.closure import Closure
 from ..pyanalysis.program import Program

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
-from codemods.reading.manual import context_of, is_factory
+from codemods.reading.wraps.manual import context_of, is_factory
 from codemods.tables.names import WRAPPER, fsdp1_name
 
 

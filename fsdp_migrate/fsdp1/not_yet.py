@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.manual import argument_name, arguments, is_constructor
+from codemods.reading.wraps.manual import argument_name, arguments, is_constructor
 
 _POLICY = "auto_wrap_policy"
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from codemods.api import ModelKind, Origin
-from codemods.reading.asked_classes import Asking
-from codemods.reading.wrapped import wrapped_module
+from codemods.reading.wrappers.asked_classes import Asking
+from codemods.reading.wraps.wrapped import wrapped_module
 
 from .model_kinds import kind_of
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from codemods.api import Context, Origin
-from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.shapes import parameter_names
+from codemods.reading.code.enclosing import enclosing, is_self
+from codemods.reading.code.shapes import parameter_names
 
 if TYPE_CHECKING:
     from .program_model import FileContext

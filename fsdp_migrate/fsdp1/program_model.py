@@ -13,9 +13,9 @@ from typing import cast
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Import, ModelKind, Options, Origin, Reference, Wrapping
-from codemods.reading.inner_module import is_asked_for
-from codemods.reading.plain_objects import is_plain_self
-from codemods.reading.scripts import is_script
+from codemods.reading.code.scripts import is_script
+from codemods.reading.models.plain_objects import is_plain_self
+from codemods.reading.wrappers.inner_module import is_asked_for
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
 from ..pyanalysis.annotations import annotated_classes

@@ -11,8 +11,8 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.enclosing import call_given
-from codemods.reading.manual import (
+from codemods.reading.code.enclosing import call_given
+from codemods.reading.wraps.manual import (
     class_given,
     context_of,
     factory_inside,
@@ -21,7 +21,7 @@ from codemods.reading.manual import (
     is_factory,
     is_only_given_on,
 )
-from codemods.reading.passed_on import calls_of
+from codemods.reading.wraps.passed_on import calls_of
 from codemods.skipped import generated, vendored
 from codemods.tables.names import WRAPPER
 

@@ -10,13 +10,13 @@ import libcst as cst
 
 from codemods.api import Emission, Fix
 from codemods.plan import Plan, WrapPlan
-from codemods.reading.class_layout import sharded_classes
-from codemods.reading.state_dict_settings import Settings
-from codemods.reading.usual_setting import usual_settings
+from codemods.reading.models.class_layout import sharded_classes
+from codemods.reading.state_dicts.settings import Settings
+from codemods.reading.state_dicts.usual_setting import usual_settings
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
-from codemods.rules.wrapping.wrap.local_function import put_in_functions
-from codemods.rules.wrapping.wrap.shared import share
+from codemods.rules.wrapping.wrap.places.local_function import put_in_functions
+from codemods.rules.wrapping.wrap.places.shared import share
 from codemods.tables.state_dicts import SETTINGS
 
 from ..fsdp1.program_model import ProgramModel

@@ -13,8 +13,8 @@ import libcst as cst
 
 from codemods.api import Emission
 from codemods.rules.wrapping.wrap import Proposal, propose
-from codemods.rules.wrapping.wrap.in_place import contradicted
-from codemods.rules.wrapping.wrap.passed_dict import disagreed
+from codemods.rules.wrapping.wrap.kwargs.passed_dict import disagreed
+from codemods.rules.wrapping.wrap.places.in_place import contradicted
 
 from ..fsdp1.sites import WrapSite
 

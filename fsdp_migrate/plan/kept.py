@@ -13,8 +13,8 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.api import Context, KeepReason
-from codemods.reading.own_shardings import SHARDING, OwnShardings
-from codemods.reading.wrapped import wrapped_module
+from codemods.reading.own_fsdp2.own_shardings import SHARDING, OwnShardings
+from codemods.reading.wraps.wrapped import wrapped_module
 from codemods.rules.wrapping import wrap
 from codemods.skipped import fsdp_subclass, side_by_side
 

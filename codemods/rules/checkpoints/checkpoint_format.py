@@ -49,9 +49,9 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding, left
 from codemods.plan import PlannedContext
-from codemods.reading.block_layout import dedent, replace_head
-from codemods.reading.dcp_format import check, guard_of, models_of, reads
-from codemods.reading.dcp_import import dcp_import
+from codemods.reading.edits.block_layout import dedent, replace_head
+from codemods.reading.edits.dcp_import import dcp_import
+from codemods.reading.state_dicts.dcp_format import check, guard_of, models_of, reads
 
 CODE = "FM312"
 

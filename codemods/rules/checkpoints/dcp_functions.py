@@ -46,9 +46,9 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Rule, rewritten
-from codemods.reading.arguments import by_parameter
-from codemods.reading.call_layout import argument_removal, renaming
-from codemods.reading.dcp_import import PACKAGES, dcp_import
+from codemods.reading.code.arguments import by_parameter
+from codemods.reading.edits.call_layout import argument_removal, renaming
+from codemods.reading.edits.dcp_import import PACKAGES, dcp_import
 
 CODE = "FM311"
 

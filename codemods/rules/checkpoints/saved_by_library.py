@@ -52,14 +52,14 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding, left
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import upward
-from codemods.reading.model_parameters import is_summoned
-from codemods.reading.model_parts import model_around
-from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.own_keys import adds_keys
-from codemods.reading.shapes import receiver
-from codemods.reading.state_dict_settings import context_of, settings
-from codemods.reading.words import last_name, words
+from codemods.reading.code.enclosing import upward
+from codemods.reading.code.shapes import receiver
+from codemods.reading.code.words import last_name, words
+from codemods.reading.models.parts import model_around
+from codemods.reading.parameters.of_model import is_summoned
+from codemods.reading.processes.one_rank import is_on_one_rank
+from codemods.reading.state_dicts.own_keys import adds_keys
+from codemods.reading.state_dicts.settings import context_of, settings
 from codemods.tables.names import WRAPPER
 from codemods.tables.state_dicts import DCP
 

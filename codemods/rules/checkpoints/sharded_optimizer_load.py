@@ -58,8 +58,8 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Fix, Import, Level, Rule, finding, rewritten
-from codemods.reading.call_layout import renaming
-from codemods.reading.shapes import keywords
+from codemods.reading.code.shapes import keywords
+from codemods.reading.edits.call_layout import renaming
 from codemods.tables.state_dicts import DCP_READERS
 
 CODE = "FM305"

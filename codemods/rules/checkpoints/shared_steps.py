@@ -54,9 +54,9 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, ModelKind, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.arguments import by_parameter
-from codemods.reading.beside_fsdp2 import is_of_fsdp2
-from codemods.reading.flat_parameters import had_original_parameters
+from codemods.reading.code.arguments import by_parameter
+from codemods.reading.wrappers.beside_fsdp2 import is_of_fsdp2
+from codemods.reading.wraps.flat_parameters import had_original_parameters
 from codemods.tables.state_dicts import DCP
 
 CODE = "FM313"

@@ -52,14 +52,14 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.dimensions import is_for_scalars
-from codemods.reading.enclosing import enclosing
-from codemods.reading.layout import line_before
-from codemods.reading.makeup import makeup
-from codemods.reading.model_parameters import READERS, Reading, readings
-from codemods.reading.model_parts import is_given_plain, wrapped_around
-from codemods.reading.places import bound
-from codemods.reading.shapes import alone, called_on, is_attribute, parameters
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.code.places import bound
+from codemods.reading.code.shapes import alone, called_on, is_attribute, parameters
+from codemods.reading.edits.layout import line_before
+from codemods.reading.models.makeup import makeup
+from codemods.reading.models.parts import is_given_plain, wrapped_around
+from codemods.reading.parameters.dimensions import is_for_scalars
+from codemods.reading.parameters.of_model import READERS, Reading, readings
 
 CODE = "FM213"
 

@@ -62,12 +62,12 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import append_argument
-from codemods.reading.forwards import is_without_grad, model_of_forward
-from codemods.reading.frozen import is_frozen
-from codemods.reading.one_process import has_no_group
-from codemods.reading.precision import is_low
-from codemods.reading.words import last_name
+from codemods.reading.code.words import last_name
+from codemods.reading.edits.call_layout import append_argument
+from codemods.reading.forwards.calls import is_without_grad, model_of_forward
+from codemods.reading.models.frozen import is_frozen
+from codemods.reading.processes.one_process import has_no_group
+from codemods.reading.wraps.precision import is_low
 
 CODE = "FM212"
 

@@ -63,12 +63,12 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import names_around
-from codemods.reading.handles import model_of_handles, started
-from codemods.reading.layout import insertion, removal
-from codemods.reading.negation import conjuncts, none_test
-from codemods.reading.resharding import reshards
-from codemods.reading.words import last_name
+from codemods.reading.code.enclosing import names_around
+from codemods.reading.code.words import last_name
+from codemods.reading.edits.layout import insertion, removal
+from codemods.reading.edits.negation import conjuncts, none_test
+from codemods.reading.edits.resharding import reshards
+from codemods.reading.units.handles import model_of_handles, started
 
 CODE = "FM446"
 

@@ -52,9 +52,9 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, ModelKind, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.left_out import may_ignore_parameters
-from codemods.reading.process_groups import is_default
-from codemods.reading.shapes import went_over
+from codemods.reading.code.shapes import went_over
+from codemods.reading.wraps.left_out import may_ignore_parameters
+from codemods.reading.wraps.process_groups import is_default
 
 CODE = "FM215"
 

@@ -52,9 +52,14 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding, left, replaced, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.after_forward import clips_after_forward
-from codemods.reading.call_layout import either, quoted_argument, text_literal
-from codemods.reading.clipping import (
+from codemods.reading.code.program import defines_method, sets_attribute
+from codemods.reading.code.shapes import called_on
+from codemods.reading.code.words import is_name
+from codemods.reading.edits.call_layout import either, quoted_argument, text_literal
+from codemods.reading.edits.layout import insertion
+from codemods.reading.edits.resharding import reshards
+from codemods.reading.forwards.after_forward import clips_after_forward
+from codemods.reading.gradients.clipping import (
     IGNORED,
     IGNORED_HINT,
     STALE,
@@ -66,14 +71,9 @@ from codemods.reading.clipping import (
     is_torchs_otherwise,
     may_be_anothers,
 )
-from codemods.reading.frozen import ignores_only_frozen
-from codemods.reading.layout import insertion
-from codemods.reading.left_out import ignores_parameters
-from codemods.reading.model_parameters import READERS
-from codemods.reading.program import defines_method, sets_attribute
-from codemods.reading.resharding import reshards
-from codemods.reading.shapes import called_on
-from codemods.reading.words import is_name
+from codemods.reading.models.frozen import ignores_only_frozen
+from codemods.reading.parameters.of_model import READERS
+from codemods.reading.wraps.left_out import ignores_parameters
 from codemods.tables.names import WRAPPER
 
 CODE = "FM202"

@@ -63,12 +63,12 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.handles import HANDLES, is_reshard
-from codemods.reading.layout import comments_in, removal
-from codemods.reading.negation import conjuncts, none_test
-from codemods.reading.shapes import alone, only_target
-from codemods.reading.unit_loops import short_loop
-from codemods.reading.words import is_name
+from codemods.reading.code.shapes import alone, only_target
+from codemods.reading.code.words import is_name
+from codemods.reading.edits.layout import comments_in, removal
+from codemods.reading.edits.negation import conjuncts, none_test
+from codemods.reading.units.handles import HANDLES, is_reshard
+from codemods.reading.units.loops import short_loop
 from codemods.tables.leftovers import OF_WRAPPER
 
 CODE = "FM450"

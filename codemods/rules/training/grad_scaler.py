@@ -44,12 +44,12 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.arguments import by_parameter
-from codemods.reading.frozen import ignores_frozen
-from codemods.reading.manual import is_constructor
-from codemods.reading.model_parameters import is_of_wrapped
-from codemods.reading.process_groups import is_default
-from codemods.reading.timm_clipping import SCALER, is_scaler, stepped_by
+from codemods.reading.code.arguments import by_parameter
+from codemods.reading.gradients.timm_clipping import SCALER, is_scaler, stepped_by
+from codemods.reading.models.frozen import ignores_frozen
+from codemods.reading.parameters.of_model import is_of_wrapped
+from codemods.reading.wraps.manual import is_constructor
+from codemods.reading.wraps.process_groups import is_default
 
 CODE = "FM204"
 

@@ -54,9 +54,9 @@ import libcst as cst
 
 from codemods.api import Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.gradients import added_up_by_hand, parameters_added_up
-from codemods.reading.model_parameters import READERS
-from codemods.reading.plain_numbers import norms_of_pieces
+from codemods.reading.gradients.inside import added_up_by_hand, parameters_added_up
+from codemods.reading.parameters.of_model import READERS
+from codemods.reading.parameters.plain_numbers import norms_of_pieces
 
 CODE = "FM214"
 

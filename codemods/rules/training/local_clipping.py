@@ -56,9 +56,15 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding, left
 from codemods.plan import PlannedContext
-from codemods.reading.after_forward import clips_after_forward
-from codemods.reading.call_layout import argument_removal
-from codemods.reading.clipping import (
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.code.once import once
+from codemods.reading.code.shapes import indexed_front, is_call_to
+from codemods.reading.code.words import last_name, words
+from codemods.reading.edits.call_layout import argument_removal
+from codemods.reading.edits.layout import insertion
+from codemods.reading.edits.resharding import reshards
+from codemods.reading.forwards.after_forward import clips_after_forward
+from codemods.reading.gradients.clipping import (
     STALE,
     STALE_HINT,
     asked_for_method,
@@ -66,19 +72,13 @@ from codemods.reading.clipping import (
     has_plain_norm,
     may_be_anothers,
 )
-from codemods.reading.enclosing import enclosing
-from codemods.reading.gradients import collectives_on_gradients
-from codemods.reading.layout import insertion
-from codemods.reading.model_parameters import READERS
-from codemods.reading.model_parts import model_around, wrapped_around
-from codemods.reading.once import once
-from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.parameter_lists import appended, given_to_optimizer, is_group, loops_around
-from codemods.reading.resharding import reshards
-from codemods.reading.shapes import indexed_front, is_call_to
-from codemods.reading.timm_clipping import FUNCTIONS as TIMMS
-from codemods.reading.timm_clipping import SCALER, modes, reads_model
-from codemods.reading.words import last_name, words
+from codemods.reading.gradients.inside import collectives_on_gradients
+from codemods.reading.gradients.timm_clipping import FUNCTIONS as TIMMS
+from codemods.reading.gradients.timm_clipping import SCALER, modes, reads_model
+from codemods.reading.models.parts import model_around, wrapped_around
+from codemods.reading.parameters.lists import appended, given_to_optimizer, is_group, loops_around
+from codemods.reading.parameters.of_model import READERS
+from codemods.reading.processes.one_rank import is_on_one_rank
 
 CODE = "FM206"
 

@@ -66,13 +66,13 @@ from codemods.api import (
     rewritten,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import either
-from codemods.reading.clipping import any_clipper, is_clipped_otherwise, may_be_anothers
-from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
-from codemods.reading.handles import HANDLES, is_reshard
-from codemods.reading.process_groups import group_of
-from codemods.reading.program import may_be_models_own
-from codemods.reading.words import is_name, last_name, words
+from codemods.reading.code.enclosing import is_entered_without_gradients, is_without_gradients
+from codemods.reading.code.program import may_be_models_own
+from codemods.reading.code.words import is_name, last_name, words
+from codemods.reading.edits.call_layout import either
+from codemods.reading.gradients.clipping import any_clipper, is_clipped_otherwise, may_be_anothers
+from codemods.reading.units.handles import HANDLES, is_reshard
+from codemods.reading.wraps.process_groups import group_of
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 
 CODE = "FM205"

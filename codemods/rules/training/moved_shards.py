@@ -59,9 +59,9 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
-from codemods.reading.handles import started
-from codemods.reading.layout import removal
-from codemods.reading.shapes import is_attribute
+from codemods.reading.code.shapes import is_attribute
+from codemods.reading.edits.layout import removal
+from codemods.reading.units.handles import started
 
 CODE = "FM443"
 

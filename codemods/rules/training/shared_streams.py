@@ -47,7 +47,7 @@ import libcst as cst
 
 from codemods.api import Fix, ModelKind, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.layout import removal
+from codemods.reading.edits.layout import removal
 
 CODE = "FM449"
 

@@ -70,8 +70,8 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
-from codemods.reading.enclosing import is_label
-from codemods.reading.forwards import GRAD_MODES
+from codemods.reading.code.enclosing import is_label
+from codemods.reading.forwards.calls import GRAD_MODES
 
 CODE = "FM451"
 

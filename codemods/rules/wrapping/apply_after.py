@@ -62,11 +62,11 @@ import re
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, left, rewritten
-from codemods.reading.block_layout import indented
-from codemods.reading.enclosing import enclosing
-from codemods.reading.model_parameters import is_summoned
-from codemods.reading.places import place
-from codemods.reading.words import last_name
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.code.places import place
+from codemods.reading.code.words import last_name
+from codemods.reading.edits.block_layout import indented
+from codemods.reading.parameters.of_model import is_summoned
 
 CODE = "FM403"
 

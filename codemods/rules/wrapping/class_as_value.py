@@ -48,8 +48,8 @@ import libcst as cst
 
 from codemods.api import FSDP_MODULE, SUPPORT, Context, Emission, Fix, Import, Reference, Rule, replaced
 from codemods.plan import PlannedContext
-from codemods.reading.negation import none_test
-from codemods.reading.passed_on import calls_of
+from codemods.reading.edits.negation import none_test
+from codemods.reading.wraps.passed_on import calls_of
 from codemods.tables.names import WRAPPER
 
 CODE = "FM109"

@@ -40,8 +40,8 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import FSDP_MODULE, Context, Fix, Import, Level, Raise, Rule, left, replaced
-from codemods.reading.asked_classes import asked_for_class
-from codemods.reading.named_classes import Named, instance_named, instance_of, named_classes
+from codemods.reading.wrappers.asked_classes import asked_for_class
+from codemods.reading.wrappers.named_classes import Named, instance_named, instance_of, named_classes
 from codemods.tables.names import WRAPPER
 
 CODE = "FM210"

@@ -55,8 +55,8 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Emission, Fix, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.class_layout import behind_the_module, is_refused, sharded_classes
-from codemods.reading.manual import is_constructor
+from codemods.reading.models.class_layout import behind_the_module, is_refused, sharded_classes
+from codemods.reading.wraps.manual import is_constructor
 
 CODE = "FM425"
 

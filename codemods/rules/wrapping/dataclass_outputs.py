@@ -78,9 +78,9 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Emission, Fix, Import, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.class_layout import sharded_classes
-from codemods.reading.dataclass_outputs import function_that_registers, registered_as, unregistered_outputs
-from codemods.reading.manual import is_constructor
+from codemods.reading.models.class_layout import sharded_classes
+from codemods.reading.models.dataclass_outputs import function_that_registers, registered_as, unregistered_outputs
+from codemods.reading.wraps.manual import is_constructor
 from codemods.tables.versions import LOOKS_INTO_DATACLASSES
 
 CODE = "FM456"

@@ -41,8 +41,8 @@ import re
 import libcst as cst
 
 from codemods.api import FSDP_MODULE, Context, Edit, Fix, Rule, replaced, rewritten
-from codemods.reading.block_layout import indented
-from codemods.reading.unit_loops import METHOD, gives_units, short_loop
+from codemods.reading.edits.block_layout import indented
+from codemods.reading.units.loops import METHOD, gives_units, short_loop
 
 CODE = "FM107"
 

@@ -49,10 +49,10 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.block_layout import leave_context, replace_head
-from codemods.reading.configuration import move
-from codemods.reading.layout import removal
-from codemods.reading.manual import block_of, class_given, opening_of
+from codemods.reading.edits.block_layout import leave_context, replace_head
+from codemods.reading.edits.layout import removal
+from codemods.reading.wraps.configuration import move
+from codemods.reading.wraps.manual import block_of, class_given, opening_of
 
 CODE = "FM106"
 

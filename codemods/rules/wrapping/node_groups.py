@@ -47,8 +47,8 @@ import libcst as cst
 
 from codemods.api import Edit, Fix, Import, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.accelerators import DEVICE_TYPE, names_another
-from codemods.reading.process_groups import is_default
+from codemods.reading.processes.accelerators import DEVICE_TYPE, names_another
+from codemods.reading.wraps.process_groups import is_default
 
 CODE = "FM115"
 

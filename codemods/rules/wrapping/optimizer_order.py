@@ -55,8 +55,8 @@ import libcst as cst
 
 from codemods.api import Context, Emission, Fix, Level, Rule, finding, left
 from codemods.plan import PlannedContext
-from codemods.reading.flat_parameters import makes_flat_parameters
-from codemods.reading.prewrap import Rebinding, Relocation, is_only_counted, keeps_lists
+from codemods.reading.optimizers.prewrap import Rebinding, Relocation, is_only_counted, keeps_lists
+from codemods.reading.wraps.flat_parameters import makes_flat_parameters
 
 CODE = "FM405"
 

@@ -77,9 +77,9 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, NotStatic, Origin, Rule, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.layout import comments_in, insertion, lost_comments, removal
-from codemods.reading.policies import joined_classes, policy_classes
-from codemods.reading.predicates import class_policies, predicate, said_in_list
+from codemods.reading.edits.layout import comments_in, insertion, lost_comments, removal
+from codemods.reading.units.policies import joined_classes, policy_classes
+from codemods.reading.units.predicates import class_policies, predicate, said_in_list
 
 CODE = "FM102"
 

@@ -47,16 +47,16 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import (
+from codemods.reading.code.enclosing import call_given
+from codemods.reading.edits.call_layout import (
     append_argument,
     argument_removal,
     is_broken_for_width,
     quoted_argument,
     renaming,
 )
-from codemods.reading.enclosing import call_given
-from codemods.reading.precision import KEPT, POSITIONS, precision_fields
-from codemods.reading.shardings import shards_itself
+from codemods.reading.own_fsdp2.shardings import shards_itself
+from codemods.reading.wraps.precision import KEPT, POSITIONS, precision_fields
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM103"

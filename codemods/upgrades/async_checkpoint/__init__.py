@@ -84,9 +84,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Fix, Upgrade
-from codemods.reading.enclosing import enclosing
-from codemods.reading.shardings import argument, cannot, shardings
-from codemods.reading.words import last_name
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.code.words import last_name
+from codemods.reading.own_fsdp2.shardings import argument, cannot, shardings
 
 from .saving import Save, Saving, last_place
 from .waiting import FUNCTION, in_functions, in_variables

@@ -9,10 +9,10 @@ from functools import cached_property
 import libcst as cst
 
 from codemods.api import SUPPORT, Context
-from codemods.reading.chains import Chain, Frame, can_follow, chains
-from codemods.reading.dcp_import import PACKAGES
-from codemods.reading.enclosing import enclosing
-from codemods.reading.shardings import shardings
+from codemods.reading.code.chains import Chain, Frame, can_follow, chains
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.edits.dcp_import import PACKAGES
+from codemods.reading.own_fsdp2.shardings import shardings
 
 _DESTROY = "destroy_process_group"
 _DESTROYS = (f"torch.distributed.{_DESTROY}", f"torch.distributed.distributed_c10d.{_DESTROY}")

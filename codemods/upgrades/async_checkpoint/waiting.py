@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, finding
-from codemods.reading.call_layout import call_with
-from codemods.reading.dcp_import import dcp_import
-from codemods.reading.enclosing import contains, enclosing, names_around
-from codemods.reading.layout import insertion, lines_below
+from codemods.reading.code.enclosing import contains, enclosing, names_around
+from codemods.reading.edits.call_layout import call_with
+from codemods.reading.edits.dcp_import import dcp_import
+from codemods.reading.edits.layout import insertion, lines_below
 
 from .saving import Save, Saving, last_place
 

@@ -114,8 +114,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from codemods.api import Context, Finding, Fix, Import, Level, Upgrade, finding
-from codemods.reading.layout import insertion
-from codemods.reading.shardings import Sharding, cannot, helpers, loops_without_root, rootless, shardings
+from codemods.reading.edits.layout import insertion
+from codemods.reading.own_fsdp2.shardings import Sharding, cannot, helpers, loops_without_root, rootless, shardings
 from codemods.upgrades.float8.conversion import output_heads
 
 from .conversion import CONVERT, conversion

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import is_self
-from codemods.reading.shardings import Sharding
+from codemods.reading.code.enclosing import is_self
+from codemods.reading.own_fsdp2.shardings import Sharding
 
 from .recipes import TENSORWISE
 

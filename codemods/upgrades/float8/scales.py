@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, Fix
-from codemods.reading.chains import Frame, can_follow, chains
-from codemods.reading.layout import lines_below
-from codemods.reading.optimizer_steps import Step, Trained, optimizer_steps
-from codemods.reading.places import place
-from codemods.reading.shardings import Sharding
+from codemods.reading.code.chains import Frame, can_follow, chains
+from codemods.reading.code.places import place
+from codemods.reading.edits.layout import lines_below
+from codemods.reading.optimizers.steps import Step, Trained, optimizer_steps
+from codemods.reading.own_fsdp2.shardings import Sharding
 
 from .recipes import FLOAT8
 

@@ -93,13 +93,13 @@ import libcst as cst
 
 from codemods.api import Fix, Level, NotStatic, Rule, finding, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.foreign_context import foreign_context
-from codemods.reading.layout import removal
-from codemods.reading.one_rank import is_in_turn
-from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
-from codemods.reading.optimizer_loading import is_unused
-from codemods.reading.optimizer_reading import READERS
-from codemods.reading.plain_objects import is_plain_object
+from codemods.reading.edits.layout import removal
+from codemods.reading.models.plain_objects import is_plain_object
+from codemods.reading.optimizers.calls import PREFIX, arguments_of, function_of
+from codemods.reading.optimizers.loading import is_unused
+from codemods.reading.optimizers.reading import READERS
+from codemods.reading.processes.one_rank import is_in_turn
+from codemods.reading.wrappers.foreign_context import foreign_context
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 

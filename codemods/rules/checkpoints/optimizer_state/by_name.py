@@ -9,8 +9,8 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Import
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import argument_removal, renaming, space_behind
-from codemods.reading.optimizer_calls import Given
+from codemods.reading.edits.call_layout import argument_removal, renaming, space_behind
+from codemods.reading.optimizers.calls import Given
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 
 

@@ -6,12 +6,12 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
-from codemods.reading.after_forward import holds_copies
-from codemods.reading.call_layout import call_of, comment_on, line_above, line_below
-from codemods.reading.flat_parameters import had_original_parameters
-from codemods.reading.layout import comments_in, removal
-from codemods.reading.optimizer_calls import Given
-from codemods.reading.optimizer_loading import (
+from codemods.reading.edits.call_layout import call_of, comment_on, line_above, line_below
+from codemods.reading.edits.layout import comments_in, removal
+from codemods.reading.edits.resharding import reshards
+from codemods.reading.forwards.after_forward import holds_copies
+from codemods.reading.optimizers.calls import Given
+from codemods.reading.optimizers.loading import (
     STATES,
     has_tensors,
     is_on_first_rank_only,
@@ -19,11 +19,11 @@ from codemods.reading.optimizer_loading import (
     kinds_around,
     loading_of,
 )
-from codemods.reading.optimizer_reading import has_own_group
-from codemods.reading.optimizers import optimizer_loaded
-from codemods.reading.resharding import reshards
-from codemods.reading.state_dict_choice import choice_around, either
-from codemods.reading.state_dict_setting import is_kept_at_run_time
+from codemods.reading.optimizers.makers import optimizer_loaded
+from codemods.reading.optimizers.reading import has_own_group
+from codemods.reading.state_dicts.choice import choice_around, either
+from codemods.reading.state_dicts.setting import is_kept_at_run_time
+from codemods.reading.wraps.flat_parameters import had_original_parameters
 from codemods.tables.state_dicts import DCP, FULL, FULL_LOAD
 
 from .by_name import Written

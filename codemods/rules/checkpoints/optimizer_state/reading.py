@@ -6,15 +6,15 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import line_above, quoted_argument
-from codemods.reading.dead import states_made_for
-from codemods.reading.first_step import may_be_before_first_step
-from codemods.reading.forwards import GRAD_MODES, runs
-from codemods.reading.layout import removal
-from codemods.reading.optimizer_calls import Given
-from codemods.reading.optimizer_reading import config_of, is_decided_at_run_time, options_in_context, options_of
-from codemods.reading.resharding import reshards
-from codemods.reading.state_dict_settings import context_of
+from codemods.reading.edits.call_layout import line_above, quoted_argument
+from codemods.reading.edits.dead import states_made_for
+from codemods.reading.edits.layout import removal
+from codemods.reading.edits.resharding import reshards
+from codemods.reading.forwards.calls import GRAD_MODES, runs
+from codemods.reading.optimizers.calls import Given
+from codemods.reading.optimizers.first_step import may_be_before_first_step
+from codemods.reading.optimizers.reading import config_of, is_decided_at_run_time, options_in_context, options_of
+from codemods.reading.state_dicts.settings import context_of
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
 
 from .by_name import Written, as_function, renamed

@@ -68,17 +68,17 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.block_layout import leave_context
-from codemods.reading.call_layout import append_argument
-from codemods.reading.dcp_alone import is_for_dcp_alone
-from codemods.reading.enclosing import enclosing, names_around
-from codemods.reading.layout import removal
-from codemods.reading.model_parts import UNITS_ONLY
-from codemods.reading.own_keys import adds_keys
-from codemods.reading.setting_helpers import context_made, entered_by, helper_of, is_context
-from codemods.reading.state_dict_choice import choice_around
-from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
-from codemods.reading.state_dict_settings import Settings, settings
+from codemods.reading.code.enclosing import enclosing, names_around
+from codemods.reading.edits.block_layout import leave_context
+from codemods.reading.edits.call_layout import append_argument
+from codemods.reading.edits.layout import removal
+from codemods.reading.models.parts import UNITS_ONLY
+from codemods.reading.state_dicts.choice import choice_around
+from codemods.reading.state_dicts.dcp_alone import is_for_dcp_alone
+from codemods.reading.state_dicts.own_keys import adds_keys
+from codemods.reading.state_dicts.setting import depends_on_setting, is_set_in_sight, setting_of
+from codemods.reading.state_dicts.setting_helpers import context_made, entered_by, helper_of, is_context
+from codemods.reading.state_dicts.settings import Settings, settings
 from codemods.tables.state_dicts import CONTEXT, LOADED_ALONE, LOADED_HINT, READ_ALONE, READ_HINT, SET, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls, rewrite_either

@@ -9,25 +9,25 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.plan import PlannedContext
-from codemods.reading.after_forward import holds_copies
-from codemods.reading.by_class import own_arguments, receiver
-from codemods.reading.call_layout import argument_removal, line_above, own_line
-from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
-from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
-from codemods.reading.enclosing import enclosing
-from codemods.reading.model_loading import PAST_OWN, has_own_method, loading, options_to_load
-from codemods.reading.model_parts import compiled_from, is_named_in, model_around, unwrapped
-from codemods.reading.one_rank import is_on_one_rank, is_reached_by_one_rank
-from codemods.reading.optimizer_loading import is_loaded_either_way
-from codemods.reading.optimizer_reading import READERS, options_in_context
-from codemods.reading.own_keys import adds_keys
-from codemods.reading.plain_objects import may_be_plain
-from codemods.reading.process_groups import has_group_of_its_own
-from codemods.reading.resharding import reshards
-from codemods.reading.saves import may_alias
-from codemods.reading.state_dict_choice import Choice, either
-from codemods.reading.state_dict_settings import Settings, reading_options
-from codemods.reading.walked_units import walked_from
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.edits.call_layout import argument_removal, line_above, own_line
+from codemods.reading.edits.resharding import reshards
+from codemods.reading.forwards.after_forward import holds_copies
+from codemods.reading.models.parts import compiled_from, is_named_in, model_around, unwrapped
+from codemods.reading.models.plain_objects import may_be_plain
+from codemods.reading.optimizers.loading import is_loaded_either_way
+from codemods.reading.optimizers.reading import READERS, options_in_context
+from codemods.reading.processes.one_rank import is_on_one_rank, is_reached_by_one_rank
+from codemods.reading.state_dicts.by_class import own_arguments, receiver
+from codemods.reading.state_dicts.choice import Choice, either
+from codemods.reading.state_dicts.dcp_alone import comes_from_dcp, is_for_dcp_alone
+from codemods.reading.state_dicts.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
+from codemods.reading.state_dicts.model_loading import PAST_OWN, has_own_method, loading, options_to_load
+from codemods.reading.state_dicts.own_keys import adds_keys
+from codemods.reading.state_dicts.saves import may_alias
+from codemods.reading.state_dicts.settings import Settings, reading_options
+from codemods.reading.units.walked import walked_from
+from codemods.reading.wraps.process_groups import has_group_of_its_own
 from codemods.tables.state_dicts import DCP, FULL, OPTIMIZER_CALLS
 
 PREFIX = "FullyShardedDataParallel."

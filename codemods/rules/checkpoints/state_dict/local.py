@@ -8,11 +8,11 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, finding, left
 from codemods.plan import PlannedContext
-from codemods.reading.block_layout import leave_context
-from codemods.reading.call_layout import quoted_argument
-from codemods.reading.shapes import callee
-from codemods.reading.state_dict_setting import depends_on_setting
-from codemods.reading.usual_setting import reads_further
+from codemods.reading.code.shapes import callee
+from codemods.reading.edits.block_layout import leave_context
+from codemods.reading.edits.call_layout import quoted_argument
+from codemods.reading.state_dicts.setting import depends_on_setting
+from codemods.reading.state_dicts.usual_setting import reads_further
 from codemods.tables.state_dicts import CONTEXT
 
 from .calls import PREFIX

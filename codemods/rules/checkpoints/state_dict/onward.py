@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, NotStatic
-from codemods.reading.enclosing import contains
-from codemods.reading.optimizer_calls import function_of
-from codemods.reading.state_dict_setting import depends_on_setting
-from codemods.reading.words import last_name, words
+from codemods.reading.code.enclosing import contains
+from codemods.reading.code.words import last_name, words
+from codemods.reading.optimizers.calls import function_of
+from codemods.reading.state_dicts.setting import depends_on_setting
 
 from .calls import PREFIX
 

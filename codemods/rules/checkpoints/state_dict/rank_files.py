@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.saves import is_saved
+from codemods.reading.state_dicts.saves import is_saved
 
 MESSAGE = "a file that FSDP1 saved like this holds ShardedTensors, and is an error when it is loaded"
 _DEPTH = 3

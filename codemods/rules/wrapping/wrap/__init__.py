@@ -72,10 +72,12 @@ from codemods.api import (
     left,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.chosen_class import chosen_class
-from codemods.reading.enclosing import call_given, contains
-from codemods.reading.layout import removal
-from codemods.reading.manual import (
+from codemods.reading.code.enclosing import call_given, contains
+from codemods.reading.edits.layout import removal
+from codemods.reading.edits.raises import is_stopped
+from codemods.reading.optimizers.prewrap import Relocation, relocations
+from codemods.reading.wraps.chosen_class import chosen_class
+from codemods.reading.wraps.manual import (
     class_given,
     context_of,
     first_factory,
@@ -84,22 +86,20 @@ from codemods.reading.manual import (
     is_map,
     opening_of,
 )
-from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
-from codemods.reading.prewrap import Relocation, relocations
-from codemods.reading.raises import is_stopped
-from codemods.reading.wrapped import same_unit_inside, wrapped_module
+from codemods.reading.wraps.precision import SAVED_BUFFERS, has_buffer_dtype
+from codemods.reading.wraps.wrapped import same_unit_inside, wrapped_module
 from codemods.tables.arguments import DROPPED, FORMER, POSITIONS
 from codemods.tables.versions import exists
 
-from .above_loop import edits_above, hoist
-from .as_function import context_edits, function_edit
 from .draft import Draft
 from .emit import edits, is_in_place, is_put_back, is_repeatable, place_of, root_call
-from .fixed_parameters import of_fixed_parameters
-from .hidden_call import in_function
+from .places.above_loop import edits_above, hoist
+from .places.as_function import context_edits, function_edit
+from .places.hidden_call import in_function
 from .plan import NotFSDP1, draft, draft_context, draft_factory, is_made_each_time
+from .settings.fixed_parameters import of_fixed_parameters
+from .settings.unused_settings import unused_settings
 from .unused import UNUSED, may_lack_gradients
-from .unused_settings import unused_settings
 
 CODE = "FM101"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
-from codemods.reading.manual import argument_name
+from codemods.reading.wraps.manual import argument_name
 from codemods.tables.arguments import ARGUMENTS, DROPPED, POSITIONS
 
 from .draft import Draft

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import libcst as cst
 
 from codemods.api import Context, Edit, Import, Level, Origin
-from codemods.reading.choices import Place
-from codemods.reading.chosen_class import ChosenClass
-from codemods.reading.enclosing import names_around
-from codemods.reading.makeup import Makeup
+from codemods.reading.code.enclosing import names_around
+from codemods.reading.models.makeup import Makeup
+from codemods.reading.values.choices import Place
+from codemods.reading.wraps.chosen_class import ChosenClass
 from codemods.tables.names import WRAPPER
 
 

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, NotStatic
-from codemods.reading.block_layout import extra_indent
-from codemods.reading.enclosing import call_given, enclosing
-from codemods.reading.layout import line_before
-from codemods.reading.manual import block_of, context_of, is_constructor
-from codemods.reading.negation import negated
-from codemods.reading.places import bound_texts
-from codemods.reading.shapes import annotation_of, called_on, front, is_call_to, only_target, went_over
-from codemods.reading.words import is_name
-from codemods.reading.wrapped import same_unit_inside, wrapped_module
+from codemods.reading.code.enclosing import call_given, enclosing
+from codemods.reading.code.places import bound_texts
+from codemods.reading.code.shapes import annotation_of, called_on, front, is_call_to, only_target, went_over
+from codemods.reading.code.words import is_name
+from codemods.reading.edits.block_layout import extra_indent
+from codemods.reading.edits.layout import line_before
+from codemods.reading.edits.negation import negated
+from codemods.reading.wraps.manual import block_of, context_of, is_constructor
+from codemods.reading.wraps.wrapped import same_unit_inside, wrapped_module
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .argument_comments import kept_comments
 from .draft import Draft, UnitSelector
-from .one_test import other_side
 from .other_classes import in_branches
+from .places.one_test import other_side
 
 _ARGUMENTS = {"offload_policy": "cpu_offload", "mp_policy": "mixed_precision", "**": "sharding_strategy"}
 """What arguments of `fully_shard` were to FSDP1."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import NotStatic
-from codemods.reading.chosen_class import ChosenClass, is_fsdps, is_ignored
-from codemods.reading.only_asks import only_asks
+from codemods.reading.code.only_asks import only_asks
+from codemods.reading.wraps.chosen_class import ChosenClass, is_fsdps, is_ignored
 
 from .draft import Draft
 

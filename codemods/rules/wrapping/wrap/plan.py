@@ -8,19 +8,28 @@ from contextlib import contextmanager
 import libcst as cst
 
 from codemods.api import Context, Edit, Level, NotStatic
-from codemods.reading.chosen_class import chosen_class, takes_alone
-from codemods.reading.defaults import is_never_given_more, is_rest_of, star_of_one
-from codemods.reading.enclosing import contains, enclosing, names_around
-from codemods.reading.lacks_forward import lacks_forward
-from codemods.reading.makeup import makeup
-from codemods.reading.manual import argument_name, class_given, context_of, factory_inside, is_only_given_on
-from codemods.reading.manual import arguments as passed_arguments
-from codemods.reading.words import is_name
+from codemods.reading.code.enclosing import contains, enclosing, names_around
+from codemods.reading.code.words import is_name
+from codemods.reading.models.makeup import makeup
+from codemods.reading.values.defaults import is_never_given_more, is_rest_of, star_of_one
+from codemods.reading.wraps.chosen_class import chosen_class, takes_alone
+from codemods.reading.wraps.manual import argument_name, class_given, context_of, factory_inside, is_only_given_on
+from codemods.reading.wraps.manual import arguments as passed_arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
 
-from . import ignored
-from .as_function import (
+from .draft import Draft, Entry, Note, Switch, Value
+from .kwargs.entries import of_dict
+from .kwargs.one_dict import gather_arguments
+from .kwargs.open_dict import is_given_from_outside, of_open_dict, refuse_others
+from .kwargs.passed_dict import keep_dict, pass_dict_on
+from .kwargs.splats import spread
+from .kwargs.spread import Spread
+from .kwargs.unread import drop_unread
+from .lacks_forward import lacks_forward
+from .mesh import given_ranks, translate_mesh
+from .other_classes import leave_to_others
+from .places.as_function import (
     given_later,
     in_expression,
     is_called_plainly,
@@ -30,31 +39,29 @@ from .as_function import (
     refuse_bound_below,
     statement_making,
 )
-from .attributes import carry_attributes
-from .batch_norm import find_batch_norm, keep_in_float32
-from .device import device_of_entry, infer_device, translate_device
-from .draft import Draft, Entry, Note, Switch, Value
-from .entries import of_dict
-from .memory_format import undo_channels_last
-from .mesh import given_ranks, translate_mesh
-from .meta import meta_of_entry, translate_meta
-from .moved_elsewhere import find_parameters
-from .one_dict import gather_arguments
-from .open_dict import is_given_from_outside, of_open_dict, refuse_others
-from .other_classes import leave_to_others
-from .passed_dict import keep_dict, pass_dict_on
-from .placement import offload_of_entry, switch_offload, switch_sync, sync_of_entry, translate_offload, translate_sync
 from .policy import switch_policy, translate_policy
-from .policy_at_run_time import find_units
-from .policy_made_elsewhere import policy_of_entry
-from .precision import may_be_none, precision_of_entry, switch_precision, translate_precision
-from .splats import spread
-from .spread import Spread
+from .policy.at_run_time import find_units
+from .policy.made_elsewhere import policy_of_entry
+from .settings.unpassed import put_defaults
+from .settings.unused_settings import drop_field
 from .strategy import read_strategy, translate_strategy
-from .unpassed import put_defaults
-from .unread import drop_unread
+from .tensors import ignored
+from .tensors.attributes import carry_attributes
+from .tensors.batch_norm import find_batch_norm, keep_in_float32
+from .tensors.device import device_of_entry, infer_device, translate_device
+from .tensors.memory_format import undo_channels_last
+from .tensors.meta import meta_of_entry, translate_meta
+from .tensors.moved_elsewhere import find_parameters
+from .tensors.placement import (
+    offload_of_entry,
+    switch_offload,
+    switch_sync,
+    sync_of_entry,
+    translate_offload,
+    translate_sync,
+)
+from .tensors.precision import may_be_none, precision_of_entry, switch_precision, translate_precision
 from .unused import reduce_unused
-from .unused_settings import drop_field
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
 

@@ -1,0 +1,1 @@
+"""Edits that several rules make, in the layout of the text around them."""

@@ -1,0 +1,1 @@
+"""What runs a model, and whether a backward follows."""

@@ -1,0 +1,1 @@
+"""What becomes of gradients: sums, norms, clipping, and what was dropped."""

@@ -1,0 +1,1 @@
+"""What a program shards by its own `fully_shard`."""

@@ -1,0 +1,1 @@
+"""The processes of a program: their ranks, their devices, and what a single one comes to."""

@@ -1,0 +1,1 @@
+"""Which modules are units: auto-wrap policies, and loops over units."""

@@ -1,0 +1,1 @@
+"""Values: what a program chooses from, stores in attributes, and leaves at its default."""

@@ -1,0 +1,1 @@
+"""The constructor call, and what it is given."""

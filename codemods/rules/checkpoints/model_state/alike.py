@@ -1,0 +1,28 @@
+"""`average.load_state_dict(model.state_dict())` of two models that are sharded alike."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.code.enclosing import call_given
+from codemods.reading.code.shapes import called_on
+from codemods.reading.parameters.updated_alike import are_sharded_alike
+from codemods.reading.state_dicts.model_loading import has_own_method
+
+_LOAD, _READ = "load_state_dict", "state_dict"
+
+
+def is_between_alike(call: cst.Call, ctx: Context) -> bool:
+    """Whether a state dict goes from a sharded model straight into another over the same ranks.
+
+    FSDP2's shards are copied as they are, whatever the units (torch 2.13, 2 ranks).
+    """
+    load = call if called_on(call, _LOAD) is not None else call_given(call, ctx)
+    read = load.args[0].value if load is not None and len(load.args) == 1 else None
+    into, out_of = called_on(load, _LOAD), called_on(read, _READ)
+    if into is None or out_of is None or not isinstance(read, cst.Call) or read.args:
+        return False
+    if ctx.wrapping.compiles(ctx.path) or has_own_method(into, ctx) or ctx.mentions("cpu_offload"):
+        return False
+    return are_sharded_alike((into, out_of), ctx)

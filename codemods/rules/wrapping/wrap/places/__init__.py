@@ -1,0 +1,1 @@
+"""Where the new statements stand: above, below, in a function of their own."""

@@ -1,0 +1,1 @@
+"""Settings that nothing reads any more."""

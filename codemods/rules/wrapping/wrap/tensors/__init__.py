@@ -1,0 +1,1 @@
+"""Where parameters and buffers are kept, in which dtype, and what they start from."""
