@@ -59,7 +59,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.leftover import uses_internals
-from codemods.reading.gradients.inside import added_up_by_hand, collectives_on_gradients, is_data_parallelism
+from codemods.reading.gradients.inside import Body, added_up_by_hand, collectives_on_gradients, is_data_parallelism
 
 CODE = "FM402"
 
@@ -71,13 +71,15 @@ _HINT = (
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each function that gives gradients, or what it computes from them, to a collective.
+    """One finding for each function, or script, that gives gradients, or what it computes from them, to a collective.
 
     A copy of FSDP1's own clipping, which works on its handles, is told of as that.
     """
-    for function in ctx.nodes(cst.FunctionDef):
+    functions: list[Body] = [ctx.top, *ctx.nodes(cst.FunctionDef)]
+    for function in functions:
         calls = collectives_on_gradients(function, ctx)
-        if not calls or added_up_by_hand(function, ctx) or is_data_parallelism(function, ctx):
+        is_rewritten = isinstance(function, cst.FunctionDef) and bool(added_up_by_hand(function, ctx))
+        if not calls or is_rewritten or is_data_parallelism(function, ctx):
             continue
         if not uses_internals(function, ctx):
             yield finding(CODE, Level.MANUAL, ctx, calls[0], _MESSAGE, _HINT)

@@ -52,6 +52,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, Origin, finding
 from codemods.reading.code.arguments import by_parameter
+from codemods.reading.code.enclosing import enclosing
 from codemods.reading.code.shapes import called_on
 from codemods.reading.gradients.inside import collectives_on_gradients
 from codemods.reading.parameters.of_model import READERS, gives_parameters
@@ -199,8 +200,7 @@ def _owner(value: cst.BaseExpression, methods: frozenset[str]) -> cst.BaseExpres
 
 def _is_told_already(call: cst.Call, ctx: Context) -> bool:
     """Whether the rule for gradients in collectives names the function."""
-    function = next((node for node in ctx.ancestors(call) if isinstance(node, cst.FunctionDef)), None)
-    return function is not None and call in collectives_on_gradients(function, ctx)
+    return call in collectives_on_gradients(enclosing(ctx, call, cst.FunctionDef) or ctx.top, ctx)
 
 
 CHECK = Check(CODE, "plain-tensor-code", __doc__, words=(*READERS, "weight", "bias", "params"), find=find)

@@ -787,6 +787,35 @@ loss_of(average, x).backward()
 with FSDP.summon_full_params(average, writeback=False):
     seen.append([p.norm().item() for p in average.parameters()])
 """
+MOMENTUM = """
+class Pair(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = Block(8), Block(8)
+        self.k.requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self):
+        for q, k in zip(self.q.parameters(), self.k.parameters()):
+            k.data = k.data * 0.5 + q.data * 0.5
+
+    def forward(self, x):
+        self.update()
+        return self.q(x) - self.k(x)
+"""
+loop(
+    "a model that averages its own units in its forward",
+    """
+    for x in batches(4):
+        loss = loss_of(model, x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seen.append(loss.item())
+    """,
+    model="Pair()",
+    above=MOMENTUM,
+)
 UPDATE = """
 def update(model, average, decay=0.9):
     with torch.no_grad():

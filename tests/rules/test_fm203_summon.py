@@ -493,6 +493,12 @@ def test_what_only_looks_into_a_model_needs_no_hooks(options: str, block: str) -
     assert f"    with summon_full_params(model{options}):\n" in rewrite(run).text
 
 
+def test_two_usual_options_side_by_side_go() -> None:
+    body = ":\n        for m in model.modules():\n            print(m.weight)\n"
+    result = rewrite(HEAD + f"    with FSDP.summon_full_params(model, writeback=True, recurse=True){body}")
+    assert f"    with full_params(model){body}" in result.text
+
+
 def test_what_is_lost_stays_lost() -> None:
     text = "    with FSDP.summon_full_params(model, writeback=False):\n"
     text += "        for p in model.parameters():\n            p.copy_(x)\n"

@@ -68,6 +68,41 @@ def test_is_written_in_place(text: str, param: str, value: str) -> None:
     assert ("FM213", "rewritten") in {(rule, level) for rule, level, _ in result.summary}
 
 
+AVERAGE = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class MoCo(nn.Module):
+    def __init__(self, encoder):
+        super().__init__()
+        self.q, self.k, self.m = encoder(), encoder(), 0.9
+        for q, k in zip(self.q.parameters(), self.k.parameters()):
+            k.data = q.data.clone()
+
+    def update(self):
+        for q, k in zip(self.q.parameters(), self.k.parameters()):
+            k.data = k.data * self.m + q.data * (1 - self.m)
+
+    def forward(self, x):
+        self.update()
+        return self.q(x), self.k(x)
+
+
+def build(encoder):
+    return FSDP({}(encoder))
+"""
+
+
+def test_a_model_that_averages_its_own_parts_in_its_forward() -> None:
+    """FSDP1 took over what it found in the parameters of units; with FSDP2 the average was lost, without a word."""
+    result = rewrite(AVERAGE.format("MoCo"))
+    assert "            k.data.copy_(k.data * self.m + q.data * (1 - self.m))\n" in result.text
+    assert "            k.data = q.data.clone()\n" in result.text
+    assert "copy_" not in rewrite(AVERAGE.format("encoder")).text
+    assert "copy_" not in rewrite(AVERAGE.format("MoCo").replace("        self.update()\n", "")).text
+
+
 HANDED = [
     ("params", "params", "model.parameters()"),
     ("params", "zip(x, params)", "list(model.parameters())"),

@@ -213,6 +213,50 @@ def test_norm_that_another_function_computes() -> None:
     assert [(finding.level, finding.line) for finding in found] == [(Level.MANUAL, 19)]
 
 
+def test_script_without_a_function() -> None:
+    text = code(
+        """
+        model = FSDP(net)
+        norms = torch.stack([p.grad.norm() ** 2 for p in model.parameters()])
+        dist.all_reduce(norms)
+        """
+    )
+    found = [f for f in rewrite(HEAD[: HEAD.index("\n\ndef")] + text).findings if f.rule == "FM402"]
+    assert [(finding.level, finding.line) for finding in found] == [(Level.MANUAL, 6)]
+
+
+def test_products_of_lists_of_gradients() -> None:
+    """PCGrad: what two backward passes left, and how it points, is computed by functions of its own."""
+    text = code(
+        """
+
+
+        def grab(model):
+            return [p.grad.detach().clone() for p in model.parameters()]
+
+
+        def dot(a, b):
+            s = sum((x * y).sum() for x, y in zip(a, b))
+            dist.all_reduce(s)
+            return s
+
+
+        def project(model, losses):
+            grads = []
+            for loss in losses:
+                loss.backward()
+                grads.append(grab(model))
+            a, b = grads
+            if dot(a, b) < 0:
+                for p, x in zip(model.parameters(), a):
+                    p.grad = x
+        """
+    )
+    result = rewrite(HEAD + "    project(model, x)\n    return model\n" + text)
+    found = [finding for finding in result.findings if finding.rule == "FM402"]
+    assert [(finding.level, finding.line) for finding in found] == [(Level.MANUAL, 16)]
+
+
 AVERAGES = [
     "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= 2",
     "for p in model.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad.data, group=None)",

@@ -92,6 +92,11 @@ RENAMED = [
         "dist_cp.load(state, storage_reader=reader)",
     ),
     (
+        ALIAS,
+        "dist_cp.save_state_dict(state, storage_writer=reader, coordinator_rank=0, no_dist=False)",
+        "dist_cp.save(state, storage_writer=reader)",
+    ),
+    (
         OLD,
         "load_state_dict(state_dict=state, storage_reader=reader)",
         "dcp.load(state_dict=state, storage_reader=reader)",

@@ -76,6 +76,11 @@ FOUND = [
     (
         "FM420",
         Level.MANUAL,
+        "ps = {n: p for n, p in model.named_parameters()}\n    sum((p**2).sum() for n, p in ps.items()).backward()",
+    ),
+    (
+        "FM420",
+        Level.MANUAL,
         "for p, q in zip(model.parameters(), x):\n        rank += ((p - q)**2).sum()\n    rank.backward()",
     ),
     (
@@ -110,6 +115,11 @@ FOUND = [
         Level.REVIEW,
         "o = torch.optim.SGD(model.parameters())\n    s = o.state[x]\n    s['momentum_buffer'].norm()",
     ),
+    (
+        "FM420",
+        Level.REVIEW,
+        "o = torch.optim.Adam(model.parameters())\n    s = o.state.get(x)\n    rank += s['exp_avg_sq'].sum()",
+    ),
     ("FM427", Level.MANUAL, "return torch._utils._flatten_dense_tensors(list(model.parameters()))"),
     (
         "FM427",
@@ -118,6 +128,7 @@ FOUND = [
     ),
     ("FM427", Level.MANUAL, "return torch.cat([p.detach().flatten() for p in model.parameters()])"),
     ("FM427", Level.MANUAL, "return torch.cat([p.grad.view(-1) for p in model.parameters()])"),
+    ("FM427", Level.MANUAL, "return torch.cat([p.detach().abs().flatten() for p in model.parameters()]).kthvalue(x)"),
     ("FM427", Level.MANUAL, "return all(torch.allclose(p, q) for p, q in zip(model.parameters(), x))"),
     ("FM427", Level.MANUAL, "for p in model.parameters():\n        p.grad.add_(torch.randn(p.grad.shape) * 0.1)"),
     (

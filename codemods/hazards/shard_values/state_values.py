@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.code.places import bound
-from codemods.reading.code.shapes import key_of
+from codemods.reading.code.shapes import called_on, key_of
 from codemods.reading.parameters.lists import heads
 from codemods.reading.parameters.of_model import is_of_wrapped
 
@@ -24,15 +24,15 @@ def state_values(ctx: Context) -> Iterator[cst.Subscript]:
 
 
 def _made_of(value: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
-    """`optimizer.state` of `optimizer.state[p]`, by a variable too, or by a loop over its values."""
+    """`optimizer.state` of `optimizer.state[p]` and `.get(p)`, by a variable too, or by a loop over its values."""
     yield value
-    if isinstance(value, cst.Subscript):
-        yield value.value
+    made = [each for where, each in ctx.bound(value) or () if where is ctx] if isinstance(value, cst.Name) else []
+    for each in (value, *made):
+        looked_in = each.value if isinstance(each, cst.Subscript) else called_on(each, "get")
+        if looked_in is not None:
+            yield looked_in
     if not isinstance(value, cst.Name):
         return
-    for where, made in ctx.bound(value) or ():
-        if where is ctx and isinstance(made, cst.Subscript):
-            yield made.value
     for loop in ctx.ancestors(value):
         for head in heads(loop) if isinstance(loop, (cst.For, cst.BaseComp)) else ():
             over = head.iter.func if isinstance(head.iter, cst.Call) else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.code.enclosing import enclosing
 from codemods.reading.code.places import bound_texts, place
 from codemods.reading.code.shapes import called_on, parameters
 from codemods.reading.code.words import last_name
@@ -29,12 +30,16 @@ _FLATTENED = frozenset({"_flatten_dense_tensors", "flatten_dense_tensors"})
 _TWO = re.compile(r"(p=|ord=)?2(\.0*)?")
 
 
-def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cst.Call]:
+Body = cst.FunctionDef | cst.Module
+"""What a script does outside of any function counts as one."""
+
+
+def collectives_on_gradients(function: Body, ctx: Context) -> list[cst.Call]:
     """The collectives of torch.distributed that get a gradient, or what was computed from one."""
     calls = [call for call in ctx.calls(function) if _is_collective(call, ctx)]
     if not calls:
         return []
-    names = _made_of_gradients(function, ctx) | _given_gradients(function, ctx)
+    names = _made_of_gradients(function, ctx, _given_gradients(function, ctx))
     return [
         call
         for call in calls
@@ -53,7 +58,7 @@ def _is_of_ignored(call: cst.Call, ctx: Context) -> bool:
     return loop is not None and are_ignored(ctx, frozenset({place(loop.iter)}))
 
 
-def _plain_above(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> set[str]:
+def _plain_above(call: cst.Call, function: Body, ctx: Context) -> set[str]:
     """What is taken out of its DTensor above a call: `if isinstance(norm, DTensor): norm = norm.full_tensor()`."""
     above = (node for node in ctx.inside(function) if isinstance(node, cst.Assign))
     taken = [node for node in above if ctx.span(node)[0] < ctx.span(call)[0] and called_on(node.value, *_PLAIN)]
@@ -131,7 +136,7 @@ def _is_asked(param: cst.BaseExpression, ctx: Context) -> bool:
     return isinstance(holder, (cst.For, cst.CompFor, cst.Element))
 
 
-def is_data_parallelism(function: cst.FunctionDef, ctx: Context) -> bool:
+def is_data_parallelism(function: Body, ctx: Context) -> bool:
     """Whether gradients of models that are not seen to be wrapped are put together as DDP does: by its own name, or
     whole ones that are added up over all ranks.
 
@@ -148,11 +153,11 @@ def is_data_parallelism(function: cst.FunctionDef, ctx: Context) -> bool:
     return not any(wrapped_around(model, ctx) for model in models)
 
 
-def _is_averaged(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> bool:
+def _is_averaged(call: cst.Call, function: Body, ctx: Context) -> bool:
     return _adds_up(call, ctx) and _is_over_all(call, ctx) and _is_whole(call.args[0].value, function, ctx)
 
 
-def _is_whole(value: cst.BaseExpression, function: cst.FunctionDef, ctx: Context, depth: int = 4) -> bool:
+def _is_whole(value: cst.BaseExpression, function: Body, ctx: Context, depth: int = 4) -> bool:
     """Whether a value is gradients themselves, or a list or one flat tensor of them: no norm, and nothing else."""
     if isinstance(value, cst.Attribute):
         return value.attr.value == "grad" or (value.attr.value == "data" and _is_whole(value.value, function, ctx))
@@ -313,29 +318,39 @@ def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
     return all(_TWO.fullmatch("".join(ctx.code(argument).rstrip(", ").split())) for argument in orders)
 
 
-def _given_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
+def _given_gradients(function: Body, ctx: Context) -> set[str]:
     """The parameters that a caller passes gradients for, or what it makes of them: `self._reduce(total_norm)`."""
     given: set[str] = set()
+    if isinstance(function, cst.Module):
+        return given
     for param in parameters(function):
         for where, call, value in ctx.passed_to(function.body, param.name.value):
             caller = next((outer for outer in where.ancestors(call) if isinstance(outer, cst.FunctionDef)), None)
             if caller is not None and ".grad" in where.code(caller):
-                if _holds(value, _made_of_gradients(caller, where, follow=False), where, follow=False):
+                if _holds(value, _made_of_gradients(caller, where), where):
                     given.add(param.name.value)
     return given
 
 
-def _made_of_gradients(function: cst.FunctionDef, ctx: Context, follow: bool = True) -> set[str]:
-    """The names and attributes that are set from gradients in a function, whatever else they are set from."""
-    names: set[str] = set()
+def _made_of_gradients(function: Body, ctx: Context, given: Iterable[str] = (), follow: bool = True) -> set[str]:
+    """The names and attributes that are set from gradients in a function, whatever else they are set from, and those
+    that it is given."""
+    names, nodes = set(given), _nodes_of(function, ctx)
     before = -1
     while before < len(names):
         before = len(names)
-        for node in ctx.inside(function.body):
+        for node in nodes:
             value, targets = _flow(node)
             if value is not None and _holds(value, names, ctx, follow):
                 names.update(name for target in targets for name in bound_texts(target, ctx))
     return names
+
+
+def _nodes_of(function: Body, ctx: Context) -> Sequence[cst.CSTNode]:
+    """What stands in a function, or in none."""
+    if isinstance(function, cst.FunctionDef):
+        return ctx.inside(function.body)
+    return [node for node in ctx.inside(function) if enclosing(ctx, node, cst.FunctionDef) is None]
 
 
 def _flow(node: cst.CSTNode) -> tuple[cst.CSTNode | None, list[cst.CSTNode]]:

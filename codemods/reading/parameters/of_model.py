@@ -111,12 +111,13 @@ def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH
         return any(gives_parameters(each, where, depth - 1) for where, each in given_to_optimizer(made, ctx))
     if isinstance(made, cst.List) and depth:
         return any(gives_parameters(each, ctx, depth - 1) for each in put_in(made, ctx))
-    if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
+    if isinstance(made, (cst.GeneratorExp, cst.ListComp, cst.DictComp)):
+        kept = made.value if isinstance(made, cst.DictComp) else made.elt
         return any(
-            ctx.code(parameter_of(call, made)) == ctx.code(made.elt) and _is_sharded(receiver(call), call, ctx)
+            ctx.code(parameter_of(call, made)) == ctx.code(kept) and _is_sharded(receiver(call), call, ctx)
             for call in _readers(made, ctx)
         ) or any(
-            ctx.code(parameter_of(given, made)) == ctx.code(made.elt) and gives_parameters(given, ctx, depth - 1)
+            ctx.code(parameter_of(given, made)) == ctx.code(kept) and gives_parameters(given, ctx, depth - 1)
             for given in (_given(made) if depth else ())
         )
     return False

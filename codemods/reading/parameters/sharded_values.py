@@ -9,7 +9,8 @@ from codemods.reading.parameters.of_model import is_shard
 from codemods.reading.parameters.stepped import is_stepped
 
 VIEWS = frozenset({"T", "data", "grad"})
-_KEEPING = frozenset({"clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "to", "view_as"})
+_MATH = frozenset({"abs", "neg", "pow", "sign", "sqrt", "square"})
+_KEEPING = _MATH | {"clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "to", "view_as"}
 """Methods that give a DTensor for a DTensor, sharded alike."""
 _LIKE = frozenset(f"torch.{kind}_like" for kind in ("empty", "full", "ones", "rand", "randn", "zeros"))
 _FARTHEST = 4

@@ -80,10 +80,11 @@ def fix(call: cst.Call, ctx: Context) -> Fix | None:
     else:
         imports = [dcp_import(ctx, call)]
         function = f"{imports[0].local}.{new}"
-    edits = renaming(ctx, call, function, [argument for name, argument in given.items() if name in _NEEDLESS])
+    needless = [argument for name, argument in given.items() if name in _NEEDLESS]
+    edits = renaming(ctx, call, function, needless)
     for name, argument in given.items():
         if name in _NEEDLESS:
-            edits += argument_removal(ctx, call, argument)
+            edits += argument_removal(ctx, call, argument, needless)
         elif argument.keyword is None and name != "state_dict":
             start = ctx.span(argument.value)[0]
             edits.append(Edit(start, start, f"{name}="))

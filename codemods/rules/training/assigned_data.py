@@ -52,8 +52,11 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, left, rewritten
 from codemods.plan import PlannedContext
-from codemods.reading.code.shapes import alone, is_attribute, parameters
+from codemods.reading.code.enclosing import enclosing
+from codemods.reading.code.places import bound
+from codemods.reading.code.shapes import alone, called_on, is_attribute, parameters
 from codemods.reading.edits.layout import line_before
+from codemods.reading.models.makeup import makeup
 from codemods.reading.models.parts import is_given_plain, wrapped_around
 from codemods.reading.parameters.dimensions import is_for_scalars
 from codemods.reading.parameters.of_model import READERS, Reading, readings
@@ -85,7 +88,8 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     if not ctx.plan.wraps or is_for_scalars(statement, ctx):
         return None
     reading = _reading(target.value, statement, ctx)
-    if reading is None and not _is_of_optimizer(target.value, statement, ctx):
+    is_seen = reading is not None or _is_of_optimizer(target.value, statement, ctx)
+    if not is_seen and not _is_averaged_inside(target.value, statement, ctx):
         return None
     if _is_above_the_wrap(statement, ctx):
         return None
@@ -110,6 +114,25 @@ def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
     lines = [f"if isinstance({ctx.quote(target.value)}, {dtensor.local}):", f"{ctx.indent}{copied}"]
     lines += ["else:", f"{ctx.indent}{ctx.quote(target)} = {ctx.quote(value)}"]
     return rewritten(CODE, ctx, statement, [Edit(*ctx.span(statement), line.join(lines))], message, [dtensor])
+
+
+def _is_averaged_inside(param: cst.BaseExpression, statement: cst.Assign, ctx: Context) -> bool:
+    """Whether a model averages parameters of its own, from its forward: `k.data = k.data * m + q.data * (1 - m)` of
+    `zip(self.q.parameters(), self.k.parameters())` (MoCo).
+    """
+    name = ctx.code(param)
+    loops = (outer for outer in ctx.ancestors(statement) if isinstance(outer, cst.For))
+    over = [node for loop in loops if name in bound(loop.target) for node in ctx.inside(loop.iter)]
+    if not _is_average(statement.value, name, ctx) or all(called_on(node, *READERS) is None for node in over):
+        return False
+    function, owner = enclosing(ctx, statement, cst.FunctionDef), enclosing(ctx, statement, cst.ClassDef)
+    if function is None or not (function.name.value == "forward" or ctx.callers(statement)):
+        return False
+    return any(owner is each for wrap in ctx.wrapping.calls(ctx.path) for _, each in makeup(*wrap).classes)
+
+
+def _is_average(value: cst.BaseExpression, param: str, ctx: Context) -> bool:
+    return isinstance(value, cst.BinaryOperation) and any(ctx.code(each) == param for each in ctx.inside(value))
 
 
 def _may_be_plain(reading: Reading, ctx: Context) -> bool:

@@ -294,8 +294,7 @@ def _total(found: _Clipping, ctx: Context) -> Fix | None:
         return _on_one_rank(found, ctx)
     message = "FSDP1 took each rank's own norm here; on FSDP2 it is the global norm"
     findings = [finding(CODE, Level.REVIEW, ctx, found.call, message, "expect another norm, and what is made of it")]
-    function = enclosing(ctx, found.call, cst.FunctionDef)
-    if function is not None and collectives_on_gradients(function, ctx):
+    if collectives_on_gradients(enclosing(ctx, found.call, cst.FunctionDef) or ctx.top, ctx):
         return None
     return _plain(found, ctx, findings)
 

@@ -181,7 +181,7 @@ def _needless(call: cst.Call, ctx: Context) -> list[Edit]:
     usual = [
         each for each in call.args[1:] if each.keyword is not None and is_usual(each.keyword.value, each.value, ctx)
     ]
-    return [edit for each in usual for edit in argument_removal(ctx, call, each)]
+    return [edit for each in usual for edit in argument_removal(ctx, call, each, usual)]
 
 
 def _lost_gradient(call: cst.Call, name: Reference, ctx: Context) -> Fix | None:
