@@ -37,6 +37,8 @@ class Options:
     """Whether what is left to a person gets a comment, so that a later `check` still finds it."""
     writes: bool = True
     """Whether new texts are made, or only what would be rewritten is said."""
+    sees_all: bool = False
+    """Whether a folder is looked through, with all scripts of it that call what the program's modules define."""
 
     @property
     def saves_by_dcp(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .config import Config
-from .project.discover import Discovered, discover, speaks_of_ddp, speaks_of_fsdp
+from .project.discover import Discovered, discover, is_of_tests, speaks_of_ddp, speaks_of_fsdp, trains
 from .project.imports import beside, connected, import_graph, programs, reachable, real
 from .project.loaded import links
 from .project.source import Source, UnreadableError, check_syntax, encode, read_source
@@ -65,7 +65,8 @@ def gather(paths: Sequence[Path], config: Config, found: Discovered | None = Non
         files = [path for path in found.files if path not in found.foreign]
         whole = graph | import_graph(files, config.jobs, found.foreign, is_whole=True)
         related = connected(whole, hits)
-        graph |= {path: whole[path] for path in (*related, *beside(whole, related, speaks_of_ddp))}
+        others = (path for path in beside(whole, related, trains) if not is_of_tests(path))
+        graph |= {path: whole[path] for path in (*related, *beside(whole, related, speaks_of_ddp), *others)}
     for loading, modules in links(graph, whole).items():
         graph |= {path: whole[path] for path in sorted(reachable(modules, whole)) if path not in graph}
         graph[loading] = (*graph[loading], *modules)
@@ -94,7 +95,8 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
     chosen = config.torch_version, config.checkpoint_format, config.read_fsdp1_files
     # `check` asks what would be rewritten, and not as what; its JSON names the files
     writes = not is_check or config.output_format == "json"
-    options = Options(*chosen, contract=is_check, marks=not is_check, writes=writes)
+    sees_all = not program.is_of_scripts
+    options = Options(*chosen, contract=is_check, marks=not is_check, writes=writes, sees_all=sees_all)
     report = migrate(tuple(program.sources.values()), options, program.imports)
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)

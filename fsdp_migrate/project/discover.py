@@ -32,6 +32,8 @@ NEEDLES = re.compile(
 )
 """What brings a file to the parser."""
 DDP = re.compile(rb"\bDataParallel\b|\bDistributedDataParallel\b")
+_TRAINS = re.compile(rb"\.backward\(|\bload_state_dict\(")
+_TEST = re.compile(r"tests?|conftest|test_.*|.*_test")
 _WRAPPER = ("torch", "distributed", "fsdp", "fully_sharded_data_parallel.py")
 
 
@@ -111,6 +113,17 @@ def speaks_of_ddp(path: Path) -> bool:
     """Whether the bytes of a file name the other wrappers of torch."""
     data = _bytes_of(path)
     return data is not None and DDP.search(data) is not None
+
+
+def trains(path: Path) -> bool:
+    """Whether the bytes of a file train a model, or load one."""
+    data = _bytes_of(path)
+    return data is not None and _TRAINS.search(data) is not None
+
+
+def is_of_tests(path: Path) -> bool:
+    """Whether it is a test, or lies among tests."""
+    return any(map(_TEST.fullmatch, (*path.parts[:-1], path.stem)))
 
 
 def holds_fsdp(data: bytes) -> bool:

@@ -24,7 +24,7 @@ def may_come_from_others(value: cst.BaseExpression, ctx: Context) -> bool:
     is not read.
     """
     function = enclosing(ctx, value, cst.FunctionDef)
-    if is_script(ctx) or function is None or place(value) not in parameter_names(function):
+    if ctx.options.sees_all or is_script(ctx) or function is None or place(value) not in parameter_names(function):
         return False
     return any(origin.file.path != ctx.path for origin in ctx.origins(value))
 

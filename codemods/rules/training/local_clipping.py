@@ -312,7 +312,9 @@ def _plain(found: _Clipping, ctx: Context, findings: list[Finding]) -> Fix:
 
 def _serves_others(found: _Clipping, ctx: Context) -> bool:
     """Whether parameters of a plain model may come as well, to a function that is given them, or the model."""
-    return may_come_from_others(found.model, ctx) if found.where is ctx else not is_script(ctx)
+    if found.where is ctx:
+        return may_come_from_others(found.model, ctx)
+    return not (ctx.options.sees_all or is_script(ctx))
 
 
 def _parameters(call: cst.Call) -> cst.Arg:
