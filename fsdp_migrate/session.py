@@ -65,7 +65,7 @@ def gather(paths: Sequence[Path], config: Config, found: Discovered | None = Non
         files = [path for path in found.files if path not in found.foreign]
         whole = graph | import_graph(files, config.jobs, found.foreign, is_whole=True)
         related = connected(whole, hits)
-        others = (path for path in beside(whole, related, trains) if not is_of_tests(path))
+        others = (path for path in beside(whole, related, trains) if not is_of_tests(path, paths))
         graph |= {path: whole[path] for path in (*related, *beside(whole, related, speaks_of_ddp), *others)}
     for loading, modules in links(graph, whole).items():
         graph |= {path: whole[path] for path in sorted(reachable(modules, whole)) if path not in graph}

@@ -284,6 +284,53 @@ def test_what_another_script_hands_to_a_shared_file_stays_what_it_was(project: P
     assert both[both.index(of_script) :] == alone[alone.index(of_script) :]
 
 
+LOADING = """\
+import torch
+
+
+def train(model, optimizer, x):
+    model(x).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return norm
+
+
+def load(model, path):
+    model.load_state_dict(torch.load(path))
+"""
+CALLING = """\
+import torch
+import torch.distributed as dist
+from shared import load, train
+
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train(model, optimizer, torch.ones(2, 2))
+torch.save(model.state_dict(), "x.pt")
+load(model, "x.pt")
+"""
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("plain.py", True), ("tests/test_plain.py", False)])
+def test_a_script_that_wraps_nothing_can_still_call_a_shared_file(project: Path, name: str, is_read: bool) -> None:
+    """It has no process group, and its norms are plain: a test of such a file says nothing of the program."""
+    (project / "shared.py").write_text(LOADING)
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text(CALLING)
+    sharded = CALLING.replace("torch.nn.Linear(2, 2)", "FSDP(torch.nn.Linear(2, 2))")
+    sharded = sharded.replace("model = ", "dist.init_process_group()\nmodel = ")
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    (project / "sharded.py").write_text(head + sharded)
+    assert run("rewrite", ".").exit_code in (0, 1)
+    shared = (project / "shared.py").read_text()
+    assert (project / name).read_text() == CALLING
+    assert ("def load_full_state_dict(" in shared) is is_read
+    assert ("norm = full_tensor(" in shared) is is_read
+    assert ("set_model_state_dict(" in shared) is not is_read
+    if is_read:
+        subprocess.run([sys.executable, name], cwd=project, check=True)
+
+
 def test_standard_input(project: Path) -> None:
     result = command("rewrite", "-", cwd=project, input=FSDP1.replace("\n", "\r\n").encode())
     assert result.returncode == 0

@@ -121,9 +121,10 @@ def trains(path: Path) -> bool:
     return data is not None and _TRAINS.search(data) is not None
 
 
-def is_of_tests(path: Path) -> bool:
-    """Whether it is a test, or lies among tests."""
-    return any(map(_TEST.fullmatch, (*path.parts[:-1], path.stem)))
+def is_of_tests(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether it is a test, or lies among tests below one of the folders that are looked through."""
+    inside = next((path.relative_to(folder) for folder in folders if path.is_relative_to(folder)), path)
+    return any(map(_TEST.fullmatch, (*inside.parts[:-1], inside.stem)))
 
 
 def holds_fsdp(data: bytes) -> bool:

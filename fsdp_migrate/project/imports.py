@@ -76,16 +76,16 @@ def connected(graph: Mapping[Path, Sequence[Path]], hits: Iterable[Path]) -> tup
 
 
 def beside(
-    graph: Mapping[Path, Sequence[Path]], related: Collection[Path], wraps: Callable[[Path], bool]
+    graph: Mapping[Path, Sequence[Path]], related: Collection[Path], has_models: Callable[[Path], bool]
 ) -> tuple[Path, ...]:
-    """The programs that share files with those of `related`, and wrap models themselves: what they hand to such a file
+    """The programs that share files with those of `related`, and have models themselves: what they hand to such a file
     is not FSDP's.
     """
     importers = _importers(graph)
     users = reachable(related, importers).difference(related)
     if not users:
         return ()
-    wrapping = [path for path in reachable(users, graph) if wraps(path)]
+    wrapping = [path for path in reachable(users, graph) if has_models(path)]
     found = reachable(users & reachable(wrapping, importers), graph).difference(related)
     return tuple(path for path in graph if path in found)
 

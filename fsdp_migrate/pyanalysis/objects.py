@@ -198,6 +198,9 @@ class Objects:
             yield tree, call, _Is.UNKNOWN
         if library == "dataclasses.replace" and call.args:
             yield from self._facts(tree, call.args[0].value)
+        if library is not None and self._program.library.is_wrapper(library) and call.args:
+            # it hands on what it lacks itself: the methods of what it wraps
+            yield from (fact for fact in self._facts(tree, call.args[0].value) if fact[2] is _Is.OBJECT)
 
     def _made(self, tree: Tree, owner: cst.ClassDef) -> _Is:
         """What a call of a class gives: a singleton is the same object for all calls, as the class is."""

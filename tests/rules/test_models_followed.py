@@ -747,3 +747,26 @@ def test_a_decorator_gives_what_it_makes_of_a_result(above: str, made: str, is_m
     result = rewrite(text + USE.format("model"))
     assert flat(result.text).endswith(USED.format("model")) is is_model
     assert "FM454" not in {finding.rule for finding in result.findings}
+
+
+def test_methods_of_a_name_that_another_class_has_run_on_the_wrapped_model() -> None:
+    net = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        return x
+
+    def loss(self, x):
+        return self.forward(x).sum()
+
+    def save(self, path):
+        torch.save(self.state_dict(), path)
+"""
+    train = "from net import Net\n" + HEAD + "\n\nmodel = shard(Net())\nmodel.loss(x).backward()\nmodel.save('x.pt')\n"
+    result = rewrite_files({"net.py": net, "other.py": net.replace("Net", "Other"), "train.py": train})
+    assert "return self(x).sum()" in result.after["net.py"]
+    assert "get_model_state_dict(self, " in result.after["net.py"]
+    assert result.after.get("other.py", net.replace("Net", "Other")) == net.replace("Net", "Other")
