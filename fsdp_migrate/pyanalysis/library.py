@@ -19,6 +19,8 @@ class Library:
     """Whether it is an object of another kind then, which the program deals with in code of its own."""
     gives_wrappers: Callable[[str], bool]
     """Whether a function returns the wrappers that there are within one."""
+    own: frozenset[str]
+    """What the wrapper has itself: for anything else it asks what it wraps."""
     inner: frozenset[str]
     """The attributes by which a wrapper gives out what it wraps."""
     exports: Callable[[str, str], bool]

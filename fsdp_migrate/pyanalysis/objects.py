@@ -42,6 +42,7 @@ class _Is(Enum):
     CLASS = "it can be the class"
     OBJECT = "it can be an object of the class that is made at one of its sites"
     SITE = "it can be made there"
+    INSIDE = "it can be a wrapper of an object of the class"
     UNKNOWN = "it can be something that is not seen"
 
     __hash__ = object.__hash__  # that of an enum is written in Python
@@ -64,6 +65,8 @@ class Seen:
     """Or something that is not seen."""
     calls: tuple[tuple[Tree, cst.Call], ...] = ()
     """The sites that are calls."""
+    inside: tuple[Class, ...] = ()
+    """The classes of what they wrap, which they ask for what they lack."""
 
 
 class Named(NamedTuple):
@@ -112,6 +115,8 @@ class Objects:
                 is_table = is_container(part.node)  # one object for all, that stores go into
                 if is_table or is_given or self._holds_model(part):
                     yield part, is_table or is_given
+        for where, klass in seen.inside if name not in self._program.library.own else ():
+            yield from ((made, True) for made in self._of_class(where, klass, name) if not isinstance(made, Part))
         yield from ((part, False) for part in self._replaced(seen, name))
         for store in self.stores(tree, owner, name, at):
             yield Part(store.tree, store.value, store.path), bool(seen.classes) and not store.is_item
@@ -199,8 +204,8 @@ class Objects:
         if library == "dataclasses.replace" and call.args:
             yield from self._facts(tree, call.args[0].value)
         if library is not None and self._program.library.is_wrapper(library) and call.args:
-            # it hands on what it lacks itself: the methods of what it wraps
-            yield from (fact for fact in self._facts(tree, call.args[0].value) if fact[2] is _Is.OBJECT)
+            inside = self._facts(tree, call.args[0].value)
+            yield from ((where, owner, _Is.INSIDE) for where, owner, kind in inside if kind is _Is.OBJECT)
 
     def _made(self, tree: Tree, owner: cst.ClassDef) -> _Is:
         """What a call of a class gives: a singleton is the same object for all calls, as the class is."""
@@ -540,16 +545,19 @@ class Objects:
 
 def _joined(facts: Iterable[Fact]) -> Seen:
     classes: dict[Class, None] = {}
+    inside: dict[Class, None] = {}
     sites: dict[cst.CSTNode, Tree] = {}
     kinds = {kind for _, _, kind in facts}
     for tree, node, kind in facts:
         if kind is _Is.SITE:
             sites[node] = tree
+        elif kind is _Is.INSIDE:
+            inside[tree, cst.ensure_type(node, cst.ClassDef)] = None
         elif isinstance(node, cst.ClassDef):
             classes[tree, node] = None
     calls = tuple((tree, node) for node, tree in sites.items() if isinstance(node, cst.Call))
     is_any = not kinds.isdisjoint({_Is.SELF, _Is.CLASS})
-    return Seen(tuple(classes), frozenset(sites), is_any, _Is.SELF in kinds, _Is.UNKNOWN in kinds, calls)
+    return Seen(tuple(classes), frozenset(sites), is_any, _Is.SELF in kinds, _Is.UNKNOWN in kinds, calls, tuple(inside))
 
 
 def is_container(node: cst.CSTNode) -> bool:

@@ -9,10 +9,12 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from codemods.tables import leftovers
 from codemods.tables.arguments import ARGUMENTS, DROPPED, POSITIONS, Argument
 from codemods.tables.leftovers import LEFTOVERS, Leftover
+from codemods.tables.modules import OF_MODULE
 from codemods.tables.names import FSDP1, MANUAL_WRAPPING, SILENT_ON_FSDP2, fsdp1_name
 from codemods.tables.state_dicts import CONFIG_FIELDS, OPTIMIZER_CALLS
 from codemods.tables.strategies import STRATEGIES
@@ -191,3 +193,7 @@ def test_row_reads_well(row: Leftover) -> None:
     assert row.message
     assert row.hint
     assert not row.message.endswith(".")
+
+
+def test_what_each_module_has() -> None:
+    assert {name for name in dir(torch.nn.Module) if not name.startswith("_")} == OF_MODULE
