@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from codemods.api import ModelKind
+from codemods.api import Context, ModelKind
 from codemods.reading.code.enclosing import is_self
 
 from ..pyanalysis.definitions import class_of
+from ..pyanalysis.objects import is_container
 from ..pyanalysis.stores import AttributeStore
 from .class_tests import bound_here, set_above
 
 if TYPE_CHECKING:
     from .program_model import FileContext
 
-_NO_MODELS = (cst.BaseComp, cst.BaseNumber, cst.BaseString, cst.Dict, cst.List, cst.Set, cst.Tuple)
-_TABLES = ("Counter", "defaultdict", "EasyDict", "OrderedDict")
+_NO_MODELS = (cst.BaseComp, cst.BaseNumber, cst.BaseString, cst.Tuple)
+_TABLES = ("Counter", "EasyDict")
 _CALLS_DOWN = 3
 """How far calls are followed from a constructor to what it runs before it wraps."""
 _CALLS_UP = 2
@@ -72,11 +73,13 @@ class Settled:
 def _is_no_model(file: FileContext, value: cst.BaseExpression) -> bool:
     """Whether it is a number, a text or a table: what it is passed to has the same name, and is something else."""
     made = file.origins(value)
-    return bool(made) and all(
-        isinstance(each.node, _NO_MODELS)
-        or (isinstance(each.node, cst.Call) and (each.file.dotted(each.node.func) or "").endswith(_TABLES))
-        for each in made
-    )
+    return bool(made) and all(each.node is not None and _is_value(each.file, each.node) for each in made)
+
+
+def _is_value(file: Context, node: cst.CSTNode) -> bool:
+    if isinstance(node, _NO_MODELS) or is_container(node):
+        return True
+    return isinstance(node, cst.Call) and (file.dotted(node.func) or "").endswith(_TABLES)
 
 
 def _set_by_constructor(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
