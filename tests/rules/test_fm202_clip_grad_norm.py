@@ -117,6 +117,23 @@ def test_models_that_may_have_plain_parameters(arguments: str) -> None:
     assert of_any.text.endswith("    clip_any_grad_norm_(model.parameters(), 1.0, args.norm)\n")
 
 
+MESHES = [
+    pytest.param("NO_SHARD", "FULL_SHARD", True, id="a part of replicas"),
+    pytest.param("FULL_SHARD", "NO_SHARD", True, id="all but a part of replicas"),
+    pytest.param("NO_SHARD", "NO_SHARD", False, id="all of replicas"),
+    pytest.param("SHARD_GRAD_OP", "FULL_SHARD", False, id="all sharded"),
+]
+
+
+@pytest.mark.parametrize(("of_part", "of_model", "is_mixed"), MESHES)
+def test_gradients_on_two_meshes_have_no_norm_of_torchs(of_part: str, of_model: str, is_mixed: bool) -> None:
+    head = HEAD.replace("as FSDP", "as FSDP, ShardingStrategy")
+    part = f"    net.head = FSDP(net.head, sharding_strategy=ShardingStrategy.{of_part})\n"
+    model = f"    model = FSDP(net, sharding_strategy=ShardingStrategy.{of_model})\n"
+    result = rewrite(head.replace("    model = FSDP(net)\n", part + model) + "    model.clip_grad_norm_(1.0)\n")
+    assert result.support == ({"clip_grad_norm_on_meshes_"} if is_mixed else set())
+
+
 NAMED = [
     pytest.param("", "torch.nn.utils.clip_grad_norm_", id="nothing"),
     pytest.param('    args["ignored_modules"] = [net.head]\n', "clip_mixed_grad_norm_", id="what it ignores"),

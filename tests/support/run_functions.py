@@ -313,6 +313,25 @@ def clipping_by_every_norm() -> None:
         clip_both(norm_type, clip=support.clip_any_grad_norm_)
 
 
+@check()
+def clipping_on_two_meshes() -> None:
+    for norm_type in (2, float("inf")):
+        norms, sizes = [], []
+        for v in (FSDP1, FSDP2):
+            torch.manual_seed(5)
+            model = models.Plain()
+            model.inp = v.shard_model(model.inp, sharding_strategy=v.ShardingStrategy.NO_SHARD)
+            model = v.shard_model(model)
+            (10 * loss_of(model, batches(1)[0])).backward()
+            clip = partial(support.clip_grad_norm_on_meshes_, model.parameters())
+            norms.append((model.clip_grad_norm_ if v is FSDP1 else clip)(0.01, norm_type))
+            size = sum(local(p.grad).double().square().sum() for p in model.parameters() if p.grad is not None)
+            dist.all_reduce(size)
+            sizes.append(size)
+        equal(*norms)
+        equal(*sizes, rel=1e-5)
+
+
 def clip_by_torch(parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     norm: Any = torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
     return norm.full_tensor()
@@ -332,7 +351,8 @@ def clipping_offloaded_gradients() -> None:
 def clipping_with_ignored_parameters() -> None:
     for norm_type in (2, float("inf")):
         clip_both(norm_type, ignored="out", clip=support.clip_any_grad_norm_)
-    clip_both(2, ignored="out", clip=support.clip_mixed_grad_norm_)
+    for clip in (support.clip_mixed_grad_norm_, support.clip_grad_norm_on_meshes_):
+        clip_both(2, ignored="out", clip=clip)
 
 
 @check()
@@ -342,6 +362,7 @@ def clipping_a_model_that_is_not_sharded() -> None:
         support.clip_any_grad_norm_,
         support.clip_mixed_grad_norm_,
         support.clip_offloaded_grad_norm_,
+        support.clip_grad_norm_on_meshes_,
     ):
         torch.manual_seed(5)
         model = models.Plain()

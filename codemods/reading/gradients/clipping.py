@@ -11,7 +11,7 @@ from codemods.plan import Plan
 from codemods.reading.code.enclosing import ifs_around
 from codemods.reading.models.frozen import ignores_only_frozen
 from codemods.reading.processes.cpu_backend import reaches_cpu
-from codemods.reading.wraps.left_out import may_ignore_parameters, may_offload_parameters
+from codemods.reading.wraps.left_out import may_ignore_parameters, may_mix_meshes, may_offload_parameters
 
 _TORCHS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"})
 
@@ -34,10 +34,13 @@ IGNORED_HINT = "nothing, where what is ignored is frozen; else all-reduce its gr
 def clipper(model: cst.BaseExpression, is_plain: bool, ctx: Context, plan: Plan, is_mixed: bool = False) -> str:
     """The support function that clips as FSDP1 did where torch's own fails; nothing where that does.
 
-    It fails for plain gradients beside sharded ones, for offloaded ones, and for an infinity norm of an empty shard.
+    It fails for plain gradients beside sharded ones, for offloaded ones, for those on two meshes, and for an infinity
+    norm of an empty shard.
     `is_plain` says what `has_plain_norm` does of the call, which may stand in another file than the model; `is_mixed`
     that parameters of no wrapped model are clipped with it.
     """
+    if may_mix_meshes(ctx, model, plan):
+        return "clip_grad_norm_on_meshes_"
     is_offloaded = _is_clipped_by_device(ctx, model, plan)
     if is_mixed or (may_ignore_parameters(ctx, model, plan) and not ignores_only_frozen(ctx, model)):
         return "clip_mixed_grad_norm_" if is_plain and not is_offloaded else "clip_any_grad_norm_"
@@ -94,6 +97,8 @@ def _is_clipped_by_device(ctx: Context, model: cst.BaseExpression, plan: Plan) -
 
 def any_clipper(model: cst.BaseExpression, ctx: Context, plan: Plan) -> str:
     """The support function for a norm type that is given out of sight."""
+    if may_mix_meshes(ctx, model, plan):
+        return "clip_grad_norm_on_meshes_"
     return "clip_any_grad_norm_" if may_ignore_parameters(ctx, model, plan) else "clip_grad_norm_"
 
 

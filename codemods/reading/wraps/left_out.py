@@ -1,4 +1,4 @@
-"""Which parameters of a model are not sharded on the device: those that its constructor ignores, or offloads."""
+"""Which parameters of a model are not sharded as the rest: those that are ignored, offloaded, or on another mesh."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context, Origin
 from codemods.plan import Plan
 from codemods.reading.wraps.manual import is_constructor
+from codemods.reading.wraps.parts import wraps_parts
 
 _IGNORED = ("ignored_modules", "ignored_parameters", "ignored_states")
 
@@ -51,6 +52,19 @@ def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) 
     return any(
         not _stays_on_device(origin) for name, origins in _given(made) if name == "cpu_offload" for origin in origins
     )
+
+
+def may_mix_meshes(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:
+    """Whether parts of a model may lie on another mesh than the rest, such as one of replicas alone for NO_SHARD."""
+    roots = {_has_mesh(call, plan) for where, call in _wraps(ctx, model) if is_constructor(where, call)}
+    others = ((_has_mesh(call, plan), where, call) for where, call in ctx.wrapping.calls(ctx.path))
+    return any(has_mesh not in roots and wraps_parts(where, call) for has_mesh, where, call in others if roots)
+
+
+def _has_mesh(call: cst.Call, plan: Plan) -> bool:
+    """Whether a wrap site names a mesh, where all ranks in one are what it has without."""
+    draft = plan.wraps[call].draft if plan.is_native(call) else None
+    return draft is not None and "mesh" in draft.says
 
 
 def _wraps(ctx: Context, model: cst.BaseExpression) -> list[tuple[Context, cst.Call]]:

@@ -32,12 +32,12 @@ def step(net, batch):
 ## Fix safety
 
 Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank with an
-empty shard, for a norm type that only run time knows, and for a model with ignored parameters, a function of the
-support module is called, written for that case. So it is for offloaded ones, unless the program is seen to start groups
-that take CPU tensors: `init_process_group("nccl")` becomes `"cpu:gloo,cuda:nccl"`. Where the model runs between the
-backward and the clipping, it is resharded first: until then, `parameters()` of an FSDP2 model has copies without
-gradients. What is not seen to be an FSDP model keeps its own method where it has one: XLA's wrapper computes a global
-norm of plain shards.
+empty shard, for a norm type that only run time knows, for a model with ignored parameters or with parts on another mesh
+(NO_SHARD inside of FULL_SHARD), a function of the support module is called, written for that case. So it is for
+offloaded ones, unless the program is seen to start groups that take CPU tensors: `init_process_group("nccl")` becomes
+`"cpu:gloo,cuda:nccl"`. Where the model runs between the backward and the clipping, it is resharded first: until then,
+`parameters()` of an FSDP2 model has copies without gradients. What is not seen to be an FSDP model keeps its own method
+where it has one: XLA's wrapper computes a global norm of plain shards.
 
 ## References
 

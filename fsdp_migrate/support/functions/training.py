@@ -182,6 +182,21 @@ def clip_any_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: f
     return norm
 
 
+@torch.no_grad()
+def clip_grad_norm_on_meshes_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """`torch.nn.utils.clip_grad_norm_` where parameters lie on several meshes; some may be plain."""
+    by_mesh: dict[Any, list[Any]] = {}
+    for param in parameters:
+        if param.grad is not None:
+            by_mesh.setdefault(getattr(param, "device_mesh", None), []).append(param)
+    norms = [norm_of_shards(some, float(norm_type)) for mesh, some in by_mesh.items() if mesh is not None]
+    norms.append(get_total_norm([param.grad for param in by_mesh.get(None, ())], float(norm_type)))
+    norm = get_total_norm(norms, float(norm_type))
+    for some in by_mesh.values():
+        clip_grads_with_norm_(some, max_norm, norm)
+    return norm
+
+
 def plain_name(name: str) -> str:
     """A name without what checkpointing, torch.compile and DDP put in."""
     return re.sub(r"_checkpoint_wrapped_module\.|_orig_mod\.|^module\.", "", name)
