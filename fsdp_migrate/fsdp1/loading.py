@@ -18,7 +18,8 @@ from ..pyanalysis.tree import Tree
 from .on_purpose import OnPurpose
 
 _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
-_READ_ARGUMENTS = ("ArgumentParser", "HfArgumentParser", "parse_args", "parse_known_args", "fire", "hydra", "click")
+_PARSES = ("parse_args", "parse_known_args")
+_READ_ARGUMENTS = ("ArgumentParser", "HfArgumentParser", *_PARSES, "fire", "hydra", "click")
 
 
 class Loading:
@@ -113,11 +114,14 @@ class Loading:
         reading = {tree.path for tree in self._program.mentioning(*_READ_ARGUMENTS)}
         return frozenset(
             tree.path
-            for tree in self._program.mentioning("__main__")
+            for tree in self._program.mentioning("__main__", *_PARSES)
             if tree.path not in self._imported
             and (tree.path in reading or tree.path.with_name("__init__.py") not in self._program.texts)
-            and self._is_script(tree)
+            and self._is_started(tree)
         )
+
+    def _is_started(self, tree: Tree) -> bool:
+        return self._is_script(tree) or _reads_arguments_when_loaded(tree)
 
     @cached_property
     def _plain_entries(self) -> frozenset[Path]:
@@ -131,7 +135,7 @@ class Loading:
 
     def _is_without(self, script: Tree, other: Tree) -> bool:
         if script not in self._loads:
-            alone = not self.is_imported(script.path) and self._is_script(script)
+            alone = not self.is_imported(script.path) and self._is_started(script)
             self._loads[script] = self.running_with(script.path) if alone else None
         loads = self._loads[script]
         return loads is not None and other.path not in loads
@@ -149,6 +153,12 @@ class Loading:
             return True
         by_name = self._importing_by_name(self._groups.get(path))
         return self._on_purpose.meets(path, frozenset([*by_name, *others]))
+
+
+def _reads_arguments_when_loaded(tree: Tree) -> bool:
+    """Whether a file parses the command line outside of any function, which is a script's, and not a module's to do."""
+    names = (name for word in _PARSES for name in tree.names(word))
+    return any(isinstance(tree.scope_of[name].node, cst.Module) for name in names)
 
 
 def _makes_names_up(tree: Tree) -> bool:

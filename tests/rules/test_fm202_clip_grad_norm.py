@@ -373,6 +373,56 @@ def test_group_that_another_file_of_the_program_joins() -> None:
     assert result.support == {"clip_offloaded_grad_norm_"}
 
 
+LAUNCH = """\
+import torch.distributed as dist
+
+
+def launch(backend="nccl"):
+    dist.init_process_group(backend=backend)
+
+
+def is_first():
+    return dist.get_rank() == 0
+"""
+BUILD = """\
+import importlib
+
+
+def build(name):
+    return importlib.import_module(name).build()
+"""
+GENERATE = """\
+import argparse
+import torch.distributed as dist
+from start import {}
+
+parser = argparse.ArgumentParser()
+args = parser.parse_args()
+dist.init_process_group("nccl")
+print(is_first())
+"""
+
+
+@pytest.mark.parametrize(("taken", "is_apart"), [("is_first", True), ("is_first\nfrom train import step", False)])
+def test_groups_of_scripts_beside_are_their_own(taken: str, is_apart: bool) -> None:
+    """What a script takes of the file that starts the trainers' group is no call of it; it is loaded by no other."""
+    train = "from build import build\nfrom start import launch\n" + offloading("launch()")
+    files = {"train.py": train, "start.py": LAUNCH, "build.py": BUILD, "generate.py": GENERATE.format(taken)}
+    result = rewrite_files(files)
+    assert ('launch(backend="cpu:gloo,cuda:nccl")' in result.after["start.py"]) == is_apart
+    assert ("clip_offloaded_grad_norm_" in result.support) != is_apart
+    assert 'init_process_group("nccl")' in result.after["generate.py"]
+
+
+def test_groups_of_two_scripts_that_clip_by_one_function() -> None:
+    train = "from start import launch\nfrom steps import step\n\nlaunch()\nstep(None, None)\n"
+    files = {"train.py": train, "start.py": LAUNCH, "steps.py": offloading("args.start()")}
+    files["generate.py"] = GENERATE.format("is_first\nfrom steps import step")
+    result = rewrite_files(files)
+    assert all("cpu:gloo,cuda:nccl" in result.after[name] for name in ("start.py", "generate.py"))
+    assert not result.support
+
+
 @pytest.mark.parametrize(("use", "plain"), [("", True), ("    print(backend)\n", False)])
 def test_a_backend_that_is_the_default_of_a_function(use: str, plain: bool) -> None:
     start = f'def start(backend: str = "nccl"):\n    dist.init_process_group(backend=backend)\n{use}\n\ndef step('

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
+from pathlib import Path
 
 import libcst as cst
 
@@ -25,14 +26,25 @@ def backend_edits(ctx: Context) -> list[tuple[Context, Edit]] | None:
     """
     inits = [where for where in ctx.files(_INIT) if ctx.wrapping.runs_with(ctx.path, where.path)]
     found = [(where, call) for where in inits for call in where.nodes(cst.Call) if _is(where, call, _INIT)]
-    files = dict.fromkeys(where.path for where, _ in found)
-    if any(ctx.wrapping.runs_with(one, other) for one, other in combinations(files, 2)):
+    if any(_may_both_run(*one, *other) for one, other in combinations(found, 2)):
         return None  # two groups of one program: of other processes, perhaps, which all have to name one backend
     edits = [_edits(where, call) for where, call in found]
     known = [each for each in edits if each is not None]
     if not found or len(known) < len(edits) or (any(known) and _asks_for_backend(ctx)):
         return None
     return list(dict.fromkeys(edit for each in known for edit in each))
+
+
+def _may_both_run(ctx: Context, call: cst.Call, other_ctx: Context, other: cst.Call) -> bool:
+    """Whether one script may start both groups, from two files: it loads what calls either."""
+    if other_ctx is ctx:
+        return False
+    return any(ctx.wrapping.runs_with(*paths) for paths in product(_run_from(ctx, call), _run_from(other_ctx, other)))
+
+
+def _run_from(ctx: Context, init: cst.Call) -> set[Path]:
+    """The files that call the function in which a group is started; its own, where no call is seen."""
+    return {where.path for where, _ in ctx.callers(init)} or {ctx.path}
 
 
 def _edits(ctx: Context, call: cst.Call) -> list[tuple[Context, Edit]] | None:
