@@ -318,6 +318,37 @@ BY_FLAG = {
             return fully_shard(model, **fsdp_kwargs)
         """,
     ),
+    "look-up of a key that is not seen at the call": (
+        f"""
+        def chosen(name):
+            kinds = {{"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}}
+            return kinds.get(name, ShardingStrategy.FULL_SHARD)
+
+
+        def wrap(model, cfg):
+            strategy = chosen(cfg.strategy)
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """,
+        """
+        def chosen(name):
+            kinds = {"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}
+            return kinds.get(name, ShardingStrategy.FULL_SHARD)
+
+
+        def wrap(model, cfg):
+            strategy = chosen(cfg.strategy)
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+                "NO_SHARD": {},
+            }[strategy.name]
+            if strategy.name == "NO_SHARD":
+                # Each rank holds the whole parameters, and gradients are all-reduced.
+                shape = (dist.get_world_size(), 1)
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
     "name that only run time knows": (
         f"""
         def wrap(model, cfg):

@@ -18,7 +18,7 @@ from ..draft import Draft, Entry, Switch, Value
 from ..mesh.hybrid_only import HYBRID
 from ..mesh.ranks import Ranks
 from .at_run_time import look_at_run_time, named, with_kwargs
-from .choices import choose_in_attribute, choose_in_dict, choose_in_place
+from .choices import choose_in_attribute, choose_in_dict, choose_in_place, names_seen
 from .names import FULL_SHARD, Strategy, frees_late, kwargs_for, names_of, own_parameter
 
 
@@ -36,7 +36,8 @@ def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Str
         return fixed
     if isinstance(value, cst.Attribute):
         return choose_in_attribute(value, draft, given) or look_at_run_time(value, draft, given, names)
-    return choose_in_place(value, draft, given) or look_at_run_time(value, draft, given, names)
+    chosen = choose_in_place(value, draft, given)
+    return chosen or look_at_run_time(value, draft, given, names & names_seen(value, draft))
 
 
 def _of_entry(value: Entry, draft: Draft, given: Ranks | None) -> Strategy:

@@ -116,6 +116,15 @@ def choose_in_place(value: cst.BaseExpression, draft: Draft, given: Ranks | None
     return replace(known, is_own=is_own)
 
 
+def names_seen(value: cst.BaseExpression, draft: Draft) -> frozenset[str]:
+    """Those that a choice can give, where all that it chooses from is seen; else any."""
+    try:
+        found = options(draft.file, value, lambda ctx, node: names_given(ctx, node) is not None)
+    except NotStatic:
+        return frozenset(STRATEGIES)
+    return frozenset(name for option in found for name in names_given(option.file, option.node) or ())
+
+
 def _put(target: str, text: str, rest: Ranks | None, is_mesh: bool, draft: Draft) -> None:
     """What is chosen, with the mesh that the call is given where a strategy has none of its own."""
     if rest is None:
