@@ -7,7 +7,7 @@ import libcst as cst
 from codemods.api import Context, Origin
 from codemods.plan import Plan
 from codemods.reading.wraps.manual import is_constructor
-from codemods.reading.wraps.parts import wraps_parts
+from codemods.reading.wraps.parts import root_around
 
 _IGNORED = ("ignored_modules", "ignored_parameters", "ignored_states")
 
@@ -56,9 +56,9 @@ def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) 
 
 def may_mix_meshes(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:
     """Whether parts of a model may lie on another mesh than the rest, such as one of replicas alone for NO_SHARD."""
-    roots = {_has_mesh(call, plan) for where, call in _wraps(ctx, model) if is_constructor(where, call)}
-    others = ((_has_mesh(call, plan), where, call) for where, call in ctx.wrapping.calls(ctx.path))
-    return any(has_mesh not in roots and wraps_parts(where, call) for has_mesh, where, call in others if roots)
+    roots = [call for where, call in _wraps(ctx, model) if is_constructor(where, call)]
+    parts = ((root_around(where, call), call) for where, call in ctx.wrapping.calls(ctx.path))
+    return any(root in roots and _has_mesh(root, plan) != _has_mesh(part, plan) for root, part in parts if root)
 
 
 def _has_mesh(call: cst.Call, plan: Plan) -> bool:
