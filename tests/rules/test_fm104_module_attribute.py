@@ -329,11 +329,11 @@ def test_what_only_fsdp1_has_of_a_model_that_is_not_followed(before: str, after:
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
-def test_a_loop_that_takes_wrappers_off_ends_at_once() -> None:
+def test_a_loop_that_takes_wrappers_off_goes() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, m):\n"
-    loop = "    while hasattr(m, '_fsdp_wrapped_module'):\n        m = m"
-    result = rewrite(f"{head}    model = FSDP(net)\n{loop}._fsdp_wrapped_module\n    return model, m\n")
-    assert f"{loop}\n" in result.text
+    loop = "    while hasattr(m, '_fsdp_wrapped_module'):\n        m = m._fsdp_wrapped_module\n"
+    result = rewrite(f"{head}    model = FSDP(net)\n{loop}    return model, m\n")
+    assert result.text.endswith("    model = fully_shard(net)\n    return model, m\n")
 
 
 @pytest.mark.parametrize("given", ["", ", process_group=None", ", sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"])

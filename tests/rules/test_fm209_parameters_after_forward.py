@@ -196,6 +196,11 @@ def test_a_part_that_is_a_root_of_its_own_can_be_whole() -> None:
     assert "    reshard_all(model)\n    model.zero_grad()\n" in rewrite(text).text
 
 
+def test_what_is_taken_in_front_has_no_wrapper_either() -> None:
+    text = HEAD + "    with torch.no_grad():\n        model(xs)\n    model.module.zero_grad()\n"
+    assert rewrite(text).text.endswith("    model.reshard()\n    model.zero_grad()\n")
+
+
 WRITES = ["p.data.clamp_(-1, 1)", "p.data *= 2", "p.data = xs", "average[0].lerp_(p, 0.1)"]
 
 

@@ -22,14 +22,14 @@ def reshards(
     """
     lines: list[str] = []
     imports: list[Import] = []
-    for model in models:
+    for model in {ctx.code(model): model for model in models}.values():
         if _is_only_its_root(model, ctx):
-            lines.append(f"{ctx.code(model)}.reshard()")
+            lines.append(f"{ctx.quote(model)}.reshard()")
             continue
         item = ctx.named(Import(SUPPORT, "reshard_all"), at)
-        lines.append(f"{item.local}({ctx.code(model)})")
+        lines.append(f"{item.local}({ctx.quote(model)})")
         imports.append(item)
-    return list(dict.fromkeys(lines)), list(dict.fromkeys(imports))
+    return lines, list(dict.fromkeys(imports))
 
 
 def _is_only_its_root(model: cst.BaseExpression, ctx: PlannedContext) -> bool:

@@ -40,11 +40,16 @@ def without_own_branch(node: Reference, ctx: Context) -> Edit | None:
 
 
 def without_wrappers_branch(inner: cst.Attribute, ctx: Context) -> Edit | None:
-    """Takes away `elif hasattr(m, "_fsdp_wrapped_module"):` around `m._fsdp_wrapped_module`, which is never met now."""
+    """Takes away `elif hasattr(m, "_fsdp_wrapped_module"):` around `m._fsdp_wrapped_module`, or such a loop: neither is
+    met now.
+    """
     for below, branch in upward(ctx, inner):
         if isinstance(branch, cst.FunctionDef):
             break
-        if isinstance(branch, cst.If) and branch.body is below and _asks_for(branch.test, inner, ctx):
+        is_around = isinstance(branch, (cst.If, cst.While)) and branch.body is below
+        if isinstance(branch, cst.While) and is_around and _asks_for(branch.test, inner, ctx):
+            return removal(ctx, branch) if branch.orelse is None else None
+        if isinstance(branch, cst.If) and is_around and _asks_for(branch.test, inner, ctx):
             is_first = not isinstance(ctx.parent(branch), cst.If)
             if is_first and branch.orelse is None:
                 return removal(ctx, branch)

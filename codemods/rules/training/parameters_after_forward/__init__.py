@@ -99,7 +99,7 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if not _may_get_copies(call, call.func, ctx):
         return _of_part(call, ctx)
     lines, imports = reshards(ctx, [call.func.value], call)
-    message = f"`{lines[0]}` in front: {_COPIES}"
+    message = f"`{ctx.plain(lines[0])}` in front: {_COPIES}"
     level, hint = Level.REWRITTEN, ""
     loop = _loop_over(call, ctx)
     written = (loop is not None and _writes(loop, ctx)) or _is_written_elsewhere(call, ctx)
@@ -149,7 +149,7 @@ def _of_part(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     model, place = taken
     lines, imports = reshards(ctx, [model], place)
-    message = f"`{lines[0]}` in front: {_COPIES}"
+    message = f"`{ctx.plain(lines[0])}` in front: {_COPIES}"
     return Fix([insertion(ctx, place, lines)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
 
 
@@ -162,7 +162,7 @@ def _of_average(call: cst.Call, average: cst.BaseExpression, ctx: PlannedContext
     if not models:
         return None
     lines, imports = reshards(ctx, models, call)
-    message = f"`{lines[0]}` in front: {_COPIES}{_STALE}"
+    message = f"`{ctx.plain(lines[0])}` in front: {_COPIES}{_STALE}"
     return Fix([insertion(ctx, call, lines)], [finding(CODE, Level.REVIEW, ctx, call, message, _COMPARE)], imports)
 
 
