@@ -1045,3 +1045,35 @@ def main(x):
 def test_nothing_is_resharded_in_a_forward_itself() -> None:
     """What is whole there is in use."""
     assert "FM209" not in {each.rule for each in rewrite(FORWARD).findings}
+
+
+TARGET_INSIDE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, copy, batches):
+    encoder = FSDP(net)
+    target = FSDP(copy)
+    opt = torch.optim.AdamW(encoder.parameters())
+
+    def step(x):
+        def forward_target(x):
+            with torch.no_grad():
+                return target(x)
+
+        loss = (encoder(x) - forward_target(x)).pow(2).mean()
+        loss.backward()
+        opt.step()
+        with torch.no_grad():
+            for q, k in zip(encoder.parameters(), target.parameters()):
+                k.data.mul_(0.9).add_(0.1 * q.detach().data)
+
+    for x in batches:
+        step(x)
+"""
+
+
+def test_a_target_that_a_function_inside_runs_without_gradients_has_had_no_backward() -> None:
+    """JEPA: `loss.backward()` behind it is the encoder's."""
+    assert "            target.reshard()\n            for q, k in zip" in rewrite(TARGET_INSIDE).text

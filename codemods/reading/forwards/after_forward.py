@@ -21,7 +21,7 @@ from codemods.reading.forwards.calls import (
     is_backward,
     is_reshard,
     is_without_backward,
-    may_be_without_grad,
+    may_train,
     model_of_forward,
     runs,
 )
@@ -79,7 +79,7 @@ def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bo
     """Whether the model's own backward, or a reshard, is seen before this call, and no evaluation of it in between."""
     above, name = straight(call, ctx), ctx.code(model)
     behind = last_index(above, is_backward)
-    has_grad = any(runs(o, name, ctx) and not may_be_without_grad(o, ctx) for o in above[: max(behind, 0)])
+    has_grad = any(runs(o, name, ctx) and may_train(o, ctx) for o in above[: max(behind, 0)])
     behind = max(last_index(above, is_reshard), behind if has_grad else -1)
     return behind >= 0 and not any(evaluates(other, name, ctx) for other in above[behind + 1 :])
 

@@ -105,6 +105,14 @@ def is_without_backward(call: cst.Call, ctx: Context) -> bool:
     return is_attribute(ctx.parent(call), "detach") or may_be_without_grad(call, ctx)
 
 
+def may_train(call: cst.Call, ctx: Context) -> bool:
+    """Whether a backward can follow what a call runs: `targets(x)` may run a model under `no_grad`."""
+    ran = [(where, each) for where, function in ctx.runs(call) for each in where.calls(function)]
+    forwards = [(where, each) for where, each in ran if model_of_forward(each, where) is not None]
+    is_quiet = bool(forwards) and all(is_without_backward(each, where) for where, each in forwards)
+    return not is_quiet and not may_be_without_grad(call, ctx)
+
+
 def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
     """Whether one of these nodes is a block or a function under `no_grad` or `inference_mode`."""
     heads = [getattr(node, "items", ()) or getattr(node, "decorators", ()) for node in around]

@@ -11,7 +11,15 @@ from codemods.reading.code.call_order import is_behind_yield, last_turns, straig
 from codemods.reading.code.places import bound
 from codemods.reading.code.words import is_name, last_name, words
 from codemods.reading.forwards.after_forward import evaluates_some, ran_in_callers, trains_before
-from codemods.reading.forwards.calls import QUIET, evaluates, is_backward, is_reshard, makes, may_be_without_grad
+from codemods.reading.forwards.calls import (
+    QUIET,
+    evaluates,
+    is_backward,
+    is_reshard,
+    makes,
+    may_be_without_grad,
+    may_train,
+)
 from codemods.reading.units.loops import units_of
 
 _KEEPS = frozenset(
@@ -113,7 +121,7 @@ def _is_whole(before: list[cst.Call], model: cst.Name, ctx: Context) -> bool:
         if any(node.value == model.value and _may_run(node, ctx) for node in named):
             whole = True
             is_its_own = ctx.code(call.func) == model.value or any(words(each) & _TRAINS for each in _names(call, ctx))
-            trains = trains or (is_its_own and not may_be_without_grad(call, ctx))
+            trains = trains or (is_its_own and may_train(call, ctx))
     return whole
 
 
