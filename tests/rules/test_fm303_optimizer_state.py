@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, meaning, rewrite
+from ..helpers import check_marked, check_noop, code, meaning, rewrite
 
 HEAD = """\
 import torch
@@ -661,3 +661,34 @@ def test_own_state_made_for_the_call_alone() -> None:
     assert "own" not in body(text)
     assert "own = optimizer.state_dict()" in body(f"{text}    print(own)\n")
     assert "own = changed(optimizer)" in body(text.replace("optimizer.state_dict()", "changed(optimizer)"))
+
+
+def test_an_optimizer_of_a_loop_over_models_and_optimizers_is_no_model() -> None:
+    """Its own rule takes the call; FSDP1's was left in a branch for modules."""
+    text = """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        def setup(net):
+            return FSDP(net)
+
+
+        def load(path, state):
+            model = next(v for v in state.values() if isinstance(v, FSDP))
+            saved = torch.load(path)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                for k, v in state.items():
+                    if isinstance(v, torch.nn.Module):
+                        v.load_state_dict(saved[k])
+                    elif isinstance(v, torch.optim.Optimizer):
+                        v.load_state_dict(FSDP.optim_state_dict_to_load(model, v, saved[k]))
+
+
+        def train(net, path):
+            model = setup(net)
+            load(path, {"model": model, "optimizer": torch.optim.SGD(model.parameters())})
+    """
+    result = rewrite(code(text))
+    assert "FSDP." not in result.text
+    assert result.text.count("isinstance(v, ") == 3

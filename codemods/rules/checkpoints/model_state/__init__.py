@@ -100,6 +100,7 @@ from codemods.reading.forwards.after_forward import holds_copies
 from codemods.reading.models.just_made import is_just_made
 from codemods.reading.models.parts import NO_MODELS, UNITS_ONLY, compiled_from, model_around, unwrapped
 from codemods.reading.models.plain_objects import but_for_others, is_asked_for, may_be_of_torch, may_be_plain
+from codemods.reading.optimizers.calls import function_of
 from codemods.reading.parameters.summoned import is_summoned_no_more
 from codemods.reading.processes.one_process import may_run_alone
 from codemods.reading.processes.one_rank import is_on_one_rank, is_reached_by_one_rank
@@ -211,6 +212,8 @@ def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     model, method = receiver(call, ctx), last_name(call.func)
     if model is None or method not in _METHODS or is_another_engines(call, ctx) or is_xlas(model, ctx):
         return None
+    if any(_is_of_optimizer(argument.value, ctx) for argument in call.args):
+        return None
     is_inner = method == "state_dict" and is_inner_module(model, call, ctx)
     if is_just_made(ctx, model) and ctx.kinds(model) != {ModelKind.UNKNOWN} and not is_inner:
         return None  # it is wrapped further down
@@ -235,6 +238,11 @@ def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
     is_silent = method == "state_dict"  # whole tensors are not loaded into shards without an error
     may_be = is_silent and ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx)
     return StateCall(call, model, method, given) if may_be else None
+
+
+def _is_of_optimizer(state: cst.BaseExpression, ctx: Context) -> bool:
+    """`FSDP.optim_state_dict_to_load(…)`, which a loop over models and optimizers hands to what may be either."""
+    return isinstance(state, cst.Call) and function_of(state, ctx) is not None
 
 
 def _is_in_helper(call: cst.Call, model: set[str], ctx: PlannedContext) -> bool:
