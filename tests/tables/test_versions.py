@@ -575,6 +575,18 @@ def test_layers_of_a_base_and_experts_inside_of_the_model() -> None:
     assert "set_reduce_scatter" in rewrite(inner, Options(torch_version=(2, 13))).text
 
 
+@pytest.mark.parametrize(("index", "is_some"), [("image", True), ("0", False)])
+def test_model_whose_class_is_found_by_a_name(index: str, is_some: bool) -> None:
+    """Any class of the program may be the one: a reward model of hydra's kind lost the zeros of its other heads."""
+    text = CHOOSING.format(layer="nn.ModuleList([nn.Linear(4, 4)])", use=f"x = self.image[{index}](x)")
+    build = (
+        "import importlib\n\n\ndef build(target):\n    module, name = target.rsplit('.', 1)\n"
+        "    made = getattr(importlib.import_module(module), name)\n    return made()\n\n\n"
+    )
+    result = rewrite(build + text.replace("def wrap()", "def wrap(args)").replace("Net())\n", "build(args.net))\n"))
+    assert ("set_reduce_scatter_unused_params" in result.text) == is_some
+
+
 @pytest.mark.parametrize(
     ("layer", "use"),
     [

@@ -12,7 +12,7 @@ import libcst as cst
 
 from codemods.api import Context
 
-from ..code.shapes import annotation_of
+from ..code.shapes import annotation_of, is_call_to
 from ..wraps.wrapped import wrapped_module
 
 _MOST = 300
@@ -161,6 +161,9 @@ def _read_name(
         elif isinstance(origin.node, cst.FunctionDef) and is_called:
             seen.add(origin.node)
             _read_inside(origin.file, origin.node, found, seen)
+        elif is_call_to(origin.node, "getattr"):
+            seen.add(origin.node)
+            _read_inside(origin.file, origin.node, found, seen)  # of a module that is loaded by its name
         elif isinstance(origin.node, (cst.Name, cst.Attribute)):
             made = origin.file.dotted(origin.node)
             found.from_libraries.update([made] if made is not None else [])

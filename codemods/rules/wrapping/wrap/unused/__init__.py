@@ -97,8 +97,24 @@ def _leaving(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
 
 
 def _inner(ctx: Context, call: cst.Call) -> Iterator[cst.ClassDef]:
-    """The classes inside of a model that run some of several layers by what they are given."""
-    yield from (owner for where, owner in makeup(ctx, call).classes if picks_some(where, owner))
+    """The classes inside of a model that run some of several layers by what they are given.
+
+    Where its class is found by a name, that may be any that the program has.
+    """
+    made = makeup(ctx, call)
+    classes = _any_models(ctx) if made.is_by_name else made.classes
+    yield from (owner for where, owner in classes if picks_some(where, owner))
+
+
+def _any_models(ctx: Context) -> Iterator[tuple[Context, cst.ClassDef]]:
+    """The classes with a `forward` that some script loads together with this file."""
+    for where in ctx.files("forward"):
+        if ctx.wrapping.runs_with(ctx.path, where.path):
+            yield from ((where, each) for each in where.nodes(cst.ClassDef) if "forward" in _methods(each))
+
+
+def _methods(owner: cst.ClassDef) -> set[str]:
+    return {each.name.value for each in owner.body.body if isinstance(each, cst.FunctionDef)}
 
 
 @once
