@@ -329,6 +329,15 @@ def test_what_only_fsdp1_has_of_a_model_that_is_not_followed(before: str, after:
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+@pytest.mark.parametrize("caught", ["", " AttributeError", " Exception as e", " KeyError"])
+def test_a_way_without_the_inner_module_where_there_is_none(caught: str) -> None:
+    tried = f"    try:\n        model{{}}.grow(x)\n    except{caught}:\n        model.grow(x)\n"
+    text = HEAD + tried
+    kept = rewrite(text.format(".module")).text.endswith(tried.format(".module"))
+    assert kept == ("KeyError" not in caught)
+    assert rewrite(text.format(".module").replace("        model.grow", "        net.grow")).text.count(".module") == 0
+
+
 def test_a_loop_that_takes_wrappers_off_goes() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, m):\n"
     loop = "    while hasattr(m, '_fsdp_wrapped_module'):\n        m = m._fsdp_wrapped_module\n"

@@ -9,6 +9,7 @@ from codemods.reading.code.enclosing import enclosing, upward
 from codemods.reading.code.places import place
 from codemods.reading.code.program import sets_attribute
 from codemods.reading.code.shapes import is_call_to
+from codemods.reading.code.words import last_name
 from codemods.reading.edits.negation import conjuncts
 from codemods.reading.wraps.manual import is_constructor
 from codemods.reading.wraps.wrapped import is_on_another_way, wrapped_module
@@ -59,12 +60,26 @@ def _has_another_name(call: cst.Call, inner: str, ctx: Context) -> bool:
 def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right.
 
-    Where the program sets such an attribute itself, FSDP1 gave the model and a loop went on into its own `.module`.
+    So does a `try` of the one that does the other where it fails. Where the program sets such an attribute itself,
+    FSDP1 gave the model and a loop went on into its own `.module`.
     """
     for inner, outer in upward(ctx, node):
+        if isinstance(outer, cst.Try) and outer.body is inner and _is_tried(outer, node, ctx):
+            return not sets_attribute(ctx, "module")
         if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and outer.body is inner and _asks(outer.test, node, ctx):
             return isinstance(outer, cst.While) or not sets_attribute(ctx, "module")
     return False
+
+
+def _is_tried(outer: cst.Try, node: cst.Attribute, ctx: Context) -> bool:
+    """`try: model.module.eval()`, and `except AttributeError: model.eval()`."""
+    handler = outer.handlers[0]
+    caught = last_name(handler.type) if handler.type is not None else "Exception"
+    if caught not in {"AttributeError", "Exception"} or len(outer.body.body) != 1 or len(handler.body.body) != 1:
+        return False
+    line, otherwise = outer.body.body[0], handler.body.body[0]
+    (start, end), (first, last) = ctx.span(line), (ctx.span(node.value)[1], ctx.span(node)[1])
+    return ctx.text[start:first] + ctx.text[last:end] == ctx.code(otherwise)
 
 
 def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
