@@ -1047,6 +1047,7 @@ def test_nothing_is_resharded_in_a_forward_itself() -> None:
     assert "FM209" not in {each.rule for each in rewrite(FORWARD).findings}
 
 
+SEPARATE = "    encoder = FSDP(net)\n    target = FSDP(copy)\n"
 TARGET_INSIDE = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -1074,6 +1075,9 @@ def main(net, copy, batches):
 """
 
 
-def test_a_target_that_a_function_inside_runs_without_gradients_has_had_no_backward() -> None:
+@pytest.mark.parametrize("made", [SEPARATE, "    encoder, target = wrap(net), wrap(copy)\n"])
+def test_a_target_that_a_function_inside_runs_without_gradients_has_had_no_backward(made: str) -> None:
     """JEPA: `loss.backward()` behind it is the encoder's."""
-    assert "            target.reshard()\n            for q, k in zip" in rewrite(TARGET_INSIDE).text
+    wrap = "def wrap(net):\n    return FSDP(net)\n\n\ndef main("
+    text = TARGET_INSIDE.replace(SEPARATE, made).replace("def main(", wrap)
+    assert "            target.reshard()\n            for q, k in zip" in rewrite(text).text

@@ -76,10 +76,19 @@ def _is_evaluated_within(entered: cst.Call, model: cst.BaseExpression, ctx: Cont
 
 def _used_elsewhere(model: cst.Name, ctx: Context) -> Iterator[cst.Name]:
     """Where other functions of the file use the variable of a model."""
-    for where, made in ctx.bound(model) or ():
-        statement = where.parent(made)
-        if where is ctx and statement is not None:
-            yield from (use for use in ctx.uses(statement) if ctx.scope(use) is not ctx.scope(model))
+    values = ctx.bound(model)
+    known = [where.parent(value) for where, value in values or () if where is ctx]
+    made = [*known, *(_assignments_around(model, ctx) if values is None else ())]
+    uses = (use for statement in made if statement is not None for use in ctx.uses(statement))
+    yield from (use for use in uses if use.value == model.value and ctx.scope(use) is not ctx.scope(model))
+
+
+def _assignments_around(model: cst.Name, ctx: Context) -> Iterator[cst.Assign]:
+    """`encoder, target = wrap(encoder), wrap(target)` in a function around."""
+    for outer in ctx.ancestors(model):
+        for node in ctx.inside(outer) if isinstance(outer, cst.FunctionDef) else ():
+            if isinstance(node, cst.Assign) and any(model.value in set(bound(each.target)) for each in node.targets):
+                yield node
 
 
 def _is_of_a_list_that_runs(model: cst.Name, ctx: Context) -> bool:
