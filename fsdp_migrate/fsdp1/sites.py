@@ -114,7 +114,7 @@ class WrapFacts:
     @cached_property
     def is_in_sight(self) -> bool:
         return self._program.mentions("enable_wrap") and all(
-            _is_in_sight(file, node) for file in self.own for node, name in file.references() if name == "wrap"
+            _is_in_sight(file, node) for file in self._naming_own for node, name in file.references() if name == "wrap"
         )
 
     def compiles(self, path: Path) -> bool:
@@ -132,8 +132,12 @@ class WrapFacts:
     @cached_property
     def _is_wrapping(self) -> bool:
         """Whether the user's files wrap: what only uses models is read, and followed, for these alone."""
-        own = [file for file in self.naming if file.path not in self.foreign]
+        own = self._naming_own
         return any(any(_constructor_calls(file)) for file in own) or any(_calls_of_values(own))
+
+    @property
+    def _naming_own(self) -> tuple[Context, ...]:
+        return tuple(file for file in self.naming if file.path not in self.foreign)
 
 
 def _wrap_sites(files: Sequence[Context]) -> Iterator[WrapSite]:

@@ -571,3 +571,15 @@ def test_a_child_that_is_put_back_under_its_name_is_there_already(put: str) -> N
     assert "    for name, child in net.named_children():\n        fully_shard(child)\n" in result.text
     other = rewrite(HEAD + code(text.replace("net.named", "net.body.named")).format(put.format("wrap(child)")))
     assert f"        {put.format('fully_shard(child)')}\n" in other.text
+
+
+def test_a_class_that_is_handed_in() -> None:
+    text = HEAD + "def build(net, cls):\n    with enable_wrap(wrapper_cls=cls):\n        net.a = wrap(net.a)\n"
+    result = rewrite(text + "\n\ndef main(net):\n    build(net, FSDP)\n")
+    assert ("FM106", Level.MANUAL.value) in {(rule, level) for rule, level, _ in result.summary}
+
+
+def test_the_class_in_a_dict_of_the_call_itself() -> None:
+    text = HEAD + "def build(net):\n    with enable_wrap({}):\n        net.a = wrap(net.a)\n"
+    plain = rewrite(text.format("wrapper_cls=FSDP"))
+    assert rewrite(text.format('**{"wrapper_cls": FSDP}')).text == plain.text

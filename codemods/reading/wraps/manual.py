@@ -42,7 +42,7 @@ def class_given(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
         return None
     given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "wrapper_cls"]
     for argument in call.args if not given else ():
-        made = bound_once(ctx, argument.value) if argument.star == "**" else None
+        made = bound_once(ctx, argument.value) or argument.value if argument.star == "**" else None
         if isinstance(made, cst.Dict):
             elements = [each for each in made.elements if isinstance(each, cst.DictElement)]
             given += [each.value for each in elements if _is_text(each.key, "wrapper_cls")]
