@@ -2811,3 +2811,14 @@ def test_table_in_which_some_have_a_mesh_of_a_node_and_one_of_replicas() -> None
         shards = 1 if strategy == "none" else torch.cuda.device_count()
         shape = (dist.get_world_size() // shards, shards)
         fsdp_kwargs["mesh"] = init_device_mesh(""" in written(table)
+
+
+@pytest.mark.parametrize("given", ['SETS["fsdp"]', "[SETS][0]", "None or SETS"])
+def test_a_dict_that_another_file_takes_out_of_a_value(given: str) -> None:
+    """The tool stopped with an error where it said what is not seen: it looked for the one file's text in the other."""
+    made = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        'def build(model, kw):\n    kw["use_orig_params"] = True\n    return FSDP(model, **kw)\n'
+    )
+    using = f"from a import build\n\nSETS = {{}}\n\n\ndef main(net):\n    return build(net, {given})\n"
+    assert {finding.rule for finding in rewrite_files({"a.py": made, "b.py": using}).findings} >= {"FM101"}

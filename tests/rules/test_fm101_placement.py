@@ -868,7 +868,18 @@ def test_offload_that_a_function_chooses_is_chosen_there() -> None:
     assert "offload_policy = CPUOffloadPolicy() if offload and offload.offload_params else OffloadPolicy()" in text
 
 
-@pytest.mark.parametrize("given", ["config.get_offload()", 'config["offload"]', "choose(config)"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "config.get_offload()",
+        'config["offload"]',
+        "choose(config)",
+        "config.offload if config.big else None",
+        "config.get_offload() if config.big else None",
+        "config.big and CPUOffload(True)",
+        "CPUOffload(**config.offload)",
+    ],
+)
 def test_offload_that_a_call_or_a_table_gives_is_read_at_run_time(given: str) -> None:
     """It drew in `shard_model` (SPARSA: 657 lines of support)."""
     before = f"""
@@ -888,6 +899,27 @@ def test_offload_that_a_call_or_a_table_gives_is_read_at_run_time(given: str) ->
     assert f"    cpu_offload = {given}\n    offload_policy = (\n" in text
     assert "CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()" in text
     assert "    return fully_shard(model, offload_policy=offload_policy)\n" in text
+
+
+def test_offload_that_the_program_reads_too_is_read_at_run_time() -> None:
+    text = (
+        "from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP\n\n\n"
+        "def wrap(model, config):\n    off = CPUOffload(offload_params=config.big)\n    print(off)\n"
+        "    return FSDP(model, cpu_offload=off)\n"
+    )
+    assert "CPUOffloadPolicy() if off and off.offload_params else OffloadPolicy()" in rewrite(text).text
+    after = rewrite(text.replace("    print(off)\n", "").replace("=off)", "=off if config.on else None)")).text
+    assert "    off = CPUOffloadPolicy() if config.big else OffloadPolicy()\n" in after
+    assert "fully_shard(model, offload_policy=off if config.on else OffloadPolicy())" in after
+
+
+def test_ignored_modules_of_a_long_line_are_indented() -> None:
+    text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef wrap(model, config):\n"
+    text += (
+        "    return FSDP(model, ignored_modules=(m for m in model.modules() if config.leaves_out(m) or m is None))\n"
+    )
+    after = "        ignored_params={\n            param\n            for module in ("
+    assert after in rewrite(text).text
 
 
 def test_a_choice_of_settings_goes_with_the_call_that_took_it() -> None:

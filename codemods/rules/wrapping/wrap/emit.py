@@ -489,7 +489,8 @@ def _call(made: Draft, keywords: dict[str, str], prefix: str, width: int, module
         return line
     inner = f"{prefix}    {', '.join(arguments)}\n"
     if "\n" in made.file.plain(inner[:-1]) or len(made.file.plain(inner)) - 1 + width > made.file.width:
-        inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
+        indent = f"{prefix}    "
+        inner = "".join(indent + argument.replace("\n", f"\n{indent}") + ",\n" for argument in arguments)
     return f"{prefix}{function}(\n{inner}{prefix})"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, NotStatic
 from codemods.reading.code.words import last_name
 
 from .spread import unseen
@@ -36,7 +36,7 @@ def way_of(
     """Raises NotStatic where a call passes what is not followed."""
     found = Way()
     if isinstance(value, cst.Name):
-        _through_parameter(ctx, call, value, value, found, _DEPTH)
+        _through_parameter(ctx, call, value, unseen(ctx, value), found, _DEPTH)
         _through_returns(ctx, (made for _, made in ctx.bound(value) or ()), displays, found)
     else:
         _through_returns(ctx, [value], displays, found)
@@ -61,18 +61,18 @@ def _through_returns(
 
 
 def _through_parameter(
-    ctx: Context, at: cst.CSTNode, name: cst.Name, value: cst.BaseExpression, found: Way, depth: int
+    ctx: Context, at: cst.CSTNode, name: cst.Name, unread: NotStatic, found: Way, depth: int
 ) -> bool:
     """Follow what is passed for a parameter; whether a name is one, of the function that `at` stands in."""
     function = _with_parameter(ctx, at, name.value)
     if function is None:
         return False
     if depth == 0:
-        raise unseen(ctx, value)
+        raise unread
     for where, call, given in ctx.passed_to(function.body, name.value):
         if _runs_only(call, function, where):
             found.handed.add(given)
-        _follow(where, given, value, found, depth - 1)
+        _follow(where, given, unread, found, depth - 1)
     return True
 
 
@@ -94,7 +94,7 @@ def _with_parameter(ctx: Context, at: cst.CSTNode, name: str) -> cst.FunctionDef
     return None
 
 
-def _follow(ctx: Context, given: cst.BaseExpression, value: cst.BaseExpression, found: Way, depth: int) -> None:
+def _follow(ctx: Context, given: cst.BaseExpression, unread: NotStatic, found: Way, depth: int) -> None:
     """Note where an argument comes from: a display, or a call that returns one, is nobody else's."""
     if isinstance(given, (cst.Dict, cst.Call)):
         return
@@ -103,13 +103,13 @@ def _follow(ctx: Context, given: cst.BaseExpression, value: cst.BaseExpression, 
         found.names.add(given.attr.value)
         return
     if not isinstance(given, cst.Name):
-        raise unseen(ctx, value)
+        raise unread
     found.scopes.append((ctx, ctx.scope(given)))
     found.names.add(given.value)
-    if _through_parameter(ctx, given, given, value, found, depth):
+    if _through_parameter(ctx, given, given, unread, found, depth):
         return
     bound = ctx.bound(given)
     if bound is None or depth == 0:
-        raise unseen(ctx, value)
+        raise unread
     for where, made in bound:
-        _follow(where, made, value, found, depth - 1)
+        _follow(where, made, unread, found, depth - 1)

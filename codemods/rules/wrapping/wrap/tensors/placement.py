@@ -35,41 +35,31 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     if isinstance(choice, cst.IfExp) and draft.file.same_meaning(choice, draft.call):
         switch_offload(Switch(choice.test, choice.body, choice.orelse), draft)
         return
-    node = origins[0].node
-    is_seen = isinstance(node, cst.Call) and origins[0].file.fsdp1(node.func) == "CPUOffload"
     if _offload_in_place(value, draft):
         _compute_on_cpu(draft)
         return
-    if isinstance(value, (cst.Name, cst.Attribute)) and (len(origins) != 1 or not is_seen):
-        draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
-        offload_at_run_time(draft.file.quote(value), draft)
+    call = origins[0].node if len(origins) == 1 else None
+    flag = _flag(origins[0].file, call) if isinstance(call, cst.Call) else None
+    if flag == "False":
         return
-    if isinstance(value, (cst.Call, cst.Subscript)) and not (value is node and is_seen) and not _is_one_flag(origins):
-        draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
-        offload_at_run_time(draft.held(draft.file.quote(value), "cpu_offload", "fsdp_cpu_offload"), draft)
-        return
-    if len(origins) != 1:
-        raise NotStatic("cpu_offload is one of several values")
-    if not isinstance(node, cst.Call) or not is_seen:
-        raise NotStatic(f"cpu_offload: {origins[0].text}")
-    flag = node.args[0].value if node.args else None
-    if flag is None or is_name(flag, "False"):
-        return
-    if is_name(flag, "True"):
+    if flag == "True":
         draft.common_kwargs["offload_policy"] = f"{draft.imported(PACKAGE, 'CPUOffloadPolicy')}()"
-    elif node is value:
+        _compute_on_cpu(draft)
+    elif flag is not None and call is value:
         offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
-        draft.common_kwargs["offload_policy"] = f"{offloaded}() if {draft.file.quote(flag)} else {kept}()"
+        draft.common_kwargs["offload_policy"] = f"{offloaded}() if {flag} else {kept}()"
+        _compute_on_cpu(draft)
     else:
-        raise NotStatic("cpu_offload is only known at run time")
-    _compute_on_cpu(draft)
+        draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
+        offload_at_run_time(_named(value, draft), draft)
 
 
-def _is_one_flag(origins: Sequence[Origin]) -> bool:
-    """Whether a function returns one `CPUOffload(…)` that says True or False."""
-    node = origins[0].node
-    flag = _flag(origins[0].file, node) if isinstance(node, cst.Call) else None
-    return len(origins) == 1 and flag in {"False", "True"}
+def _named(value: cst.BaseExpression, draft: Draft) -> str:
+    """What a value is read by twice: the name that it gets, if it has none."""
+    if isinstance(value, (cst.Name, cst.Attribute)):
+        return draft.file.quote(value)
+    text = draft.file.quote(value) if isinstance(value, (cst.Call, cst.Subscript)) else written(draft.file, value, {})
+    return draft.held(text, "cpu_offload", "fsdp_cpu_offload")
 
 
 def _offload_in_place(value: cst.BaseExpression, draft: Draft) -> bool:
@@ -125,10 +115,12 @@ def _flag(ctx: Context, node: cst.BaseExpression) -> str | None:
         return "False"
     if not isinstance(node, cst.Call) or ctx.fsdp1(node.func) != "CPUOffload":
         return None
-    flag = node.args[0].value if node.args else None
-    if flag is None or is_name(flag, "False"):
+    if not node.args or is_name(node.args[0].value, "False"):
         return "False"
-    return "True" if is_name(flag, "True") else ctx.quote(flag)
+    flag = node.args[0]
+    if flag.star:
+        return None
+    return "True" if is_name(flag.value, "True") else ctx.quote(flag.value)
 
 
 _ON_THE_CPU = "cpu_offload: whole parameters, and norms that the program computes itself, are computed on CPU tensors"
@@ -175,16 +167,20 @@ def offload_at_run_time(text: str, draft: Draft) -> None:
 
 def switch_offload(value: Switch, draft: Draft) -> None:
     """`cpu_offload` that a condition decides about."""
-    chosen = [part for part in (value.body, value.orelse) if part is not None]
-    if not all(isinstance(part, cst.BaseExpression) for part in chosen):
+    chosen = [part for part in (value.body, value.orelse) if part is None or isinstance(part, cst.BaseExpression)]
+    if len(chosen) < 2:
         raise NotStatic("cpu_offload is one of several values")
-    texts = []
-    for part in (value.body, value.orelse):
-        own = Draft(draft.file, draft.call, draft.module, draft.model)
-        if isinstance(part, cst.BaseExpression):
-            translate_offload(part, own)
-        draft.imports |= own.imports
-        texts.append(own.common_kwargs.get("offload_policy", ""))
+    sides = [_offload_alone(part, draft) for part in chosen]
+    draft.keeps.update(*(own.keeps for own in sides))
+    if any(own.before for own in sides):  # what only run time knows takes statements
+        yes, no = (_grouped(part, draft) if part is not None else "None" for part in chosen)
+        text = f"{yes} if {condition(value, draft)} else {no}"
+        offload_at_run_time(draft.held(text, "cpu_offload", "fsdp_cpu_offload"), draft)
+        return
+    draft.imports.update(*(own.imports for own in sides))
+    draft.definitions.update(*(own.definitions for own in sides))
+    draft.edits += (edit for own in sides for edit in own.edits)
+    texts = [own.common_kwargs.get("offload_policy", "") for own in sides]
     if texts == ["", ""]:
         return
     none = f"{draft.imported(PACKAGE, 'OffloadPolicy')}()" if "" in texts else ""
@@ -195,6 +191,14 @@ def switch_offload(value: Switch, draft: Draft) -> None:
     test = _both(value.test, flag, draft) if flag is not None and no == none else condition(value, draft)
     draft.common_kwargs["offload_policy"] = f"{yes} if {test} else {no}"
     _compute_on_cpu(draft)
+
+
+def _offload_alone(part: cst.BaseExpression | None, draft: Draft) -> Draft:
+    """What one side of a choice becomes, by itself."""
+    own = Draft(draft.file, draft.call, draft.module, draft.model)
+    if part is not None:
+        translate_offload(part, own)
+    return own
 
 
 def _flag_of(part: Value | None, draft: Draft) -> cst.BaseExpression | None:
@@ -209,13 +213,15 @@ def _both(test: cst.BaseExpression, flag: cst.BaseExpression, draft: Draft) -> s
     """The text of two conditions that hold together, or of one where they are the same."""
     if draft.file.code(test) == draft.file.code(flag):
         return written(draft.file, test, {})
-    loose = (cst.IfExp, cst.Lambda, cst.NamedExpr)
-    texts = []
-    for each in (test, flag):
-        is_or = isinstance(each, cst.BooleanOperation) and isinstance(each.operator, cst.Or)
-        text = written(draft.file, each, {})
-        texts.append(f"({text})" if (is_or or isinstance(each, loose)) and not each.lpar else text)
-    return " and ".join(texts)
+    is_or = [isinstance(each, cst.BooleanOperation) and isinstance(each.operator, cst.Or) for each in (test, flag)]
+    return " and ".join(_grouped(each, draft, or_too) for each, or_too in zip((test, flag), is_or, strict=True))
+
+
+def _grouped(node: cst.BaseExpression, draft: Draft, is_loose: bool = False) -> str:
+    """The text of a part of a longer expression, in brackets where it binds more loosely."""
+    text = written(draft.file, node, {})
+    is_loose = is_loose or isinstance(node, (cst.IfExp, cst.Lambda, cst.NamedExpr))
+    return f"({text})" if is_loose and not node.lpar else text
 
 
 def condition(value: Switch, draft: Draft) -> str:
