@@ -16,6 +16,8 @@ from ..helpers import Result, run_files
 from ..oracle.programs import generate
 from ..test_rule_docs import snippet
 from .mutations import MUTATIONS, Files, Mutant, Mutation
+from .styles import written_as
+from .syntax import SYNTAX, Syntax
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/fsdp1"))
@@ -52,6 +54,16 @@ def test_rule_example(code: str) -> None:
 def test_generated_programs(mutation: Mutation) -> None:
     for seed in GENERATED:
         compare(generated(seed), mutation)
+
+
+@pytest.mark.parametrize("syntax", SYNTAX, ids=lambda syntax: syntax.__name__)
+def test_no_syntax_stops_the_tool(syntax: Syntax) -> None:
+    programs = [dict(fixture(name).before) for name in NAMES]
+    programs += [{"train.py": text} for text in EXAMPLES.values()]
+    programs += [dict(generated(seed).before) for seed in GENERATED]
+    for files in programs:
+        result = run_files({path: written_as(syntax, text) for path, text in files.items()})
+        assert result.report.errors == ()
 
 
 def compare(plain: Result, mutation: Mutation) -> None:
