@@ -60,6 +60,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.code.enclosing import contains, is_inside, is_self
 from codemods.reading.code.shapes import called_on, class_test, comparison, receiver
 from codemods.reading.code.words import last_name, words
+from codemods.reading.optimizers.calls import function_of
 from codemods.reading.optimizers.makers import is_optimizer
 from codemods.reading.optimizers.reading import READERS as GATHERERS
 from codemods.reading.parameters.of_model import holds_parameters
@@ -157,11 +158,17 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 
 
 def _is_loaded(state: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a state is out of what a `torch.load` gives, in whatever file that stands."""
+    """Whether a state is out of what a `torch.load` gives, in whatever file that stands.
+
+    Not where it may be what FSDP1's own function made of that: `if args.fsdp: state = FSDP.optim_state_dict_to_load(…)`.
+    """
     while isinstance(state, cst.Subscript) or called_on(state, "get", "pop") is not None:
         state = state.value if isinstance(state, cst.Subscript) else receiver(cst.ensure_type(state, cst.Call))
     made = [(each.file, each.node) for each in ctx.origins(state)]
-    return any(isinstance(node, cst.Call) and where.dotted(node.func) == "torch.load" for where, node in made)
+    calls = [(where, node) for where, node in made if isinstance(node, cst.Call)]
+    if any(function_of(node, where) is not None for where, node in calls):
+        return False
+    return any(where.dotted(node.func) == "torch.load" for where, node in calls)
 
 
 def _is_where_fsdp_is_on(call: cst.Call, ctx: Context) -> bool:
