@@ -160,7 +160,7 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 def _is_loaded(state: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a state is out of what a `torch.load` gives, in whatever file that stands.
 
-    Not where it may be what FSDP1's own function made of that: `if args.fsdp: state = FSDP.optim_state_dict_to_load(…)`.
+    Not where it may be what FSDP1 made of that: `if args.fsdp: state = FSDP.optim_state_dict_to_load(…)`.
     """
     while isinstance(state, cst.Subscript) or called_on(state, "get", "pop") is not None:
         state = state.value if isinstance(state, cst.Subscript) else receiver(cst.ensure_type(state, cst.Call))
