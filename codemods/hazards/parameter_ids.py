@@ -187,8 +187,11 @@ def _is_where_fsdp_is_on(call: cst.Call, ctx: Context) -> bool:
 
 def _is_in_else(call: cst.Call, ctx: Context) -> bool:
     """Whether a load stands in the `else` of `if use_fsdp`, or of `isinstance(model, FSDP)`, where only a compiled FSDP
-    model comes."""
+    model comes; or under `if strategy == "ddp":` with an `elif strategy == "fsdp":` below."""
     for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.If) and isinstance(outer.orelse, cst.If) and contains(ctx, outer.body, call):
+            if _asks_for_another(outer, outer.orelse, ctx):
+                return True
         if isinstance(outer, cst.If) and outer.orelse is not None and contains(ctx, outer.orelse, call):
             test = outer.test
             compared = comparison(test)
@@ -199,6 +202,17 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
             if asked is not None and ctx.fsdp1(asked[1]) == WRAPPER:
                 return not ctx.wrapping.compiles(ctx.path)
     return False
+
+
+def _asks_for_another(one: cst.If, below: cst.If, ctx: Context) -> bool:
+    """`strategy == "ddp"`, above `strategy == "fsdp"`."""
+    asked, other = comparison(one.test), comparison(below.test)
+    if asked is None or other is None or ctx.code(asked[0]) != ctx.code(other[0]):
+        return False
+    if not isinstance(asked[1], cst.Equal) or not isinstance(other[1], cst.Equal):
+        return False
+    is_fsdp = [isinstance(each, cst.SimpleString) and "fsdp" in words(each.raw_value) for each in (asked[2], other[2])]
+    return isinstance(asked[2], cst.SimpleString) and is_fsdp == [False, True]
 
 
 def _is_for_wrapped_model(
