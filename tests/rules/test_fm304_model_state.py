@@ -1648,3 +1648,23 @@ def test_what_was_set_holds_where_the_model_may_be_ddps(fields: str, arguments: 
         """)
     name = "full_state_dict" if arguments else "whole_state_dict"
     assert f"torch.save({name}(model{arguments}), path)" in rewrite(text).text
+
+
+@pytest.mark.parametrize(("more", "is_told"), [("", False), (", assign=True", False), (", strict=False", True)])
+def test_what_goes_back_into_the_same_model_stays(more: str, is_told: bool) -> None:
+    text = code(f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def own(base_model):
+            base_model.load_state_dict(base_model.state_dict(){more})
+            return base_model
+
+
+        def main(net):
+            return FSDP(net)
+        """)
+    result = rewrite(text)
+    assert f"base_model.load_state_dict(base_model.state_dict(){more})" in result.text
+    assert ("FM304" in {finding.rule for finding in result.findings}) is is_told
