@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import replace
+from pathlib import Path
 
 import libcst as cst
 
@@ -60,11 +61,14 @@ def _takes(program: Program, library: str, *names: str) -> bool:
     return any(name.split(".")[0] == library for name in taken)
 
 
-def make_report(program: Program, plan: Plan, fixes: Fixes, written: Written, lint: Set[Finding]) -> Report:
-    """The report of a run, `lint` being what was found in FSDP2 code."""
+def make_report(
+    program: Program, plan: Plan, fixes: Fixes, written: Written, lint: Set[Finding], waiting: Set[Path]
+) -> Report:
+    """The report of a run, `lint` being what was found in FSDP2 code, and `waiting` the files that one call keeps."""
     why, beside = obstacle(program, plan), None if plan.wraps else plan.any_path_beside
+    reasons = dict.fromkeys(waiting, _MEND) | dict.fromkeys(written.failed, _FAILED)
     findings = {
-        _not_written(each, why or _FAILED, beside) if why or each.path in written.failed else each
+        _not_written(each, reason, beside) if (reason := why or reasons.get(each.path)) else each
         for each in fixes.findings
     }
     return Report(

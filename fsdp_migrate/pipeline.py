@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from codemods.api import Options
+from codemods.api import Emission, Options
+from codemods.plan import Plan
 
 from .edit.changes import Written, write
 from .findings import Report
@@ -43,13 +44,26 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     plan = make_plan(model, graph)
     planned = PlannedModel(model, plan)
     fixes = make_fixes(planned)
+    waiting = _waiting(model, plan, graph)
     if not options.writes or obstacle(program, plan):
         written = Written((), (), frozenset(), frozenset())
     else:
-        wanted = {path: each for path, each in fixes.wanted.items() if not plan.is_kept(path)}
+        wanted = {p: each for p, each in fixes.wanted.items() if not plan.is_kept(p) and p not in waiting}
         written = write(program, wanted, programs(graph) or (tuple(texts),), graph)
     lint = frozenset(fsdp2_lint(planned)) if options.contract else frozenset()
-    return make_report(program, plan, fixes, written, lint.union(too_large(model)))
+    return make_report(program, plan, fixes, written, lint.union(too_large(model)), waiting)
+
+
+def _waiting(model: ProgramModel, plan: Plan, graph: Mapping[Path, Sequence[Path]]) -> frozenset[Path]:
+    """The files of programs in which no constructor call can be rewritten, beside others in which some can."""
+    sites = [site for site in model.wrapping.sites if site.call in plan.wraps]
+    moving = {site.file.path for site in sites if plan.emission(site.call) is not Emission.SKIP}
+    wrapping, found = {site.file.path for site in sites}, set[Path]()
+    for group in programs(graph):
+        here = wrapping.intersection(group)
+        if here and not any(model.wrapping.runs_with(path, other) for path in here for other in moving):
+            found.update(group)
+    return frozenset(found)
 
 
 def _groups(texts: Mapping[Path, str], graph: Mapping[Path, Sequence[Path]]) -> list[tuple[Path, ...]]:

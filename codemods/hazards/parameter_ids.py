@@ -60,6 +60,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.code.enclosing import contains, is_inside, is_self
 from codemods.reading.code.shapes import called_on, class_test, comparison, receiver
 from codemods.reading.code.words import last_name, words
+from codemods.reading.optimizers.calls import function_of
 from codemods.reading.optimizers.makers import is_optimizer
 from codemods.reading.optimizers.reading import READERS as GATHERERS
 from codemods.reading.parameters.of_model import holds_parameters
@@ -157,11 +158,17 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 
 
 def _is_loaded(state: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a state is out of what a `torch.load` gives, in whatever file that stands."""
+    """Whether a state is out of what a `torch.load` gives, in whatever file that stands.
+
+    Not where it may be what FSDP1 made of that: `if args.fsdp: state = FSDP.optim_state_dict_to_load(…)`.
+    """
     while isinstance(state, cst.Subscript) or called_on(state, "get", "pop") is not None:
         state = state.value if isinstance(state, cst.Subscript) else receiver(cst.ensure_type(state, cst.Call))
     made = [(each.file, each.node) for each in ctx.origins(state)]
-    return any(isinstance(node, cst.Call) and where.dotted(node.func) == "torch.load" for where, node in made)
+    calls = [(where, node) for where, node in made if isinstance(node, cst.Call)]
+    if any(function_of(node, where) is not None for where, node in calls):
+        return False
+    return any(where.dotted(node.func) == "torch.load" for where, node in calls)
 
 
 def _is_where_fsdp_is_on(call: cst.Call, ctx: Context) -> bool:
@@ -180,8 +187,11 @@ def _is_where_fsdp_is_on(call: cst.Call, ctx: Context) -> bool:
 
 def _is_in_else(call: cst.Call, ctx: Context) -> bool:
     """Whether a load stands in the `else` of `if use_fsdp`, or of `isinstance(model, FSDP)`, where only a compiled FSDP
-    model comes."""
+    model comes; or under `if strategy == "ddp":` with an `elif strategy == "fsdp":` below."""
     for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.If) and isinstance(outer.orelse, cst.If) and contains(ctx, outer.body, call):
+            if _asks_for_another(outer, outer.orelse, ctx):
+                return True
         if isinstance(outer, cst.If) and outer.orelse is not None and contains(ctx, outer.orelse, call):
             test = outer.test
             compared = comparison(test)
@@ -192,6 +202,17 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
             if asked is not None and ctx.fsdp1(asked[1]) == WRAPPER:
                 return not ctx.wrapping.compiles(ctx.path)
     return False
+
+
+def _asks_for_another(one: cst.If, below: cst.If, ctx: Context) -> bool:
+    """`strategy == "ddp"`, above `strategy == "fsdp"`."""
+    asked, other = comparison(one.test), comparison(below.test)
+    if asked is None or other is None or ctx.code(asked[0]) != ctx.code(other[0]):
+        return False
+    if not isinstance(asked[1], cst.Equal) or not isinstance(other[1], cst.Equal):
+        return False
+    is_fsdp = [isinstance(each, cst.SimpleString) and "fsdp" in words(each.raw_value) for each in (asked[2], other[2])]
+    return isinstance(asked[2], cst.SimpleString) and is_fsdp == [False, True]
 
 
 def _is_for_wrapped_model(

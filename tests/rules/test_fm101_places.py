@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, check_transformed, code, rewrite, rewrite_files
+from ..helpers import check_marked, check_noop, check_transformed, code, rewrite, rewrite_files, run_files
 
 BEFORE = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
 AFTER = "from torch.distributed.fsdp import fully_shard\n\n\n"
@@ -1354,3 +1354,17 @@ def test_bound_to_two_names_of_which_one_is_the_model(arguments: str, after: str
     """`self.net = model = model` stood there (LLM-QAT)."""
     head = BEFORE.replace("\n\n\n", ", MixedPrecision\n\n\n") + "class Trainer:\n    def wrap(self, model, x):\n"
     assert rewrite(f"{head}        self.net = model = FSDP(model, {arguments})\n").text.endswith(f"        {after}\n")
+
+
+def test_a_program_of_which_no_call_can_be_rewritten_stays_beside_another() -> None:
+    """Its other files became FSDP2's, around a call that raises."""
+    saves = "import torch\n\n\ndef clip(model):\n    model.clip_grad_norm_(1.0)\n    return model.state_dict()\n"
+    files = {
+        "one/clip.py": saves,
+        "one/train.py": MISSPELT + "\n\nfrom clip import clip\n\nclip(build(None, None))\n",
+        "two/train.py": MISSPELT.replace("use_cpu_offload", "forward_prefetch"),
+    }
+    result = run_files(files)
+    assert {path for path in files if result.after[path] == files[path]} == {"one/clip.py", "one/train.py"}
+    told = "FSDP1 stays as it is here, as long as no constructor call of the program can be rewritten"
+    assert told in {finding.message for finding in result.findings}

@@ -1295,3 +1295,23 @@ def test_what_another_call_needs_as_it_is_comes_out_of_a_dict() -> None:
     text = rewrite(MADE_ELSEWHERE + other).text
     assert "    return MixedPrecision(" in text
     assert 'mixed_precision = kwargs.get("mixed_precision")' in text
+
+
+def test_what_a_call_that_stays_is_given_stays() -> None:
+    """Its `buffer_dtype` was lost, and the person who mends the call runs the tool again."""
+    text = code("""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        def main(net, other, args):
+            if args.bf16:
+                policy = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)
+            else:
+                policy = None
+            model = FSDP(net, mixed_precision=policy, post_param_init_fn=args.init)
+            return model, FSDP(other)
+        """)
+    result = rewrite(text)
+    assert "policy = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)" in result.text
+    assert "fully_shard(other)" in result.text

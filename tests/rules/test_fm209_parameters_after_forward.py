@@ -37,6 +37,8 @@ def test_noop(text: str) -> None:
 QUIET = [
     "    with torch.no_grad():\n        model(xs)\n    print(next(model.parameters()).device)\n",
     "    with torch.no_grad():\n        model(xs)\n    print([p.device for p in model.parameters()])\n",
+    "    with torch.no_grad():\n        model(xs)\n    first = next(model.parameters())\n"
+    "    print(first.device, first.shape)\n",
     "    with torch.no_grad():\n        model(xs)\n    model(xs).sum().backward()\n    model.named_parameters()\n",
     "    with torch.no_grad():\n        model(xs)\n    optimizer.zero_grad()\n",
     "    with torch.no_grad():\n        net.zero_grad()\n",

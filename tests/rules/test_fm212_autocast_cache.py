@@ -470,3 +470,23 @@ def test_a_script_that_wraps_nothing_and_runs_the_same_class() -> None:
     assert "cache_enabled=False" in result.after["sharded.py"]
     assert result.after.get("alone.py", ALONE) == ALONE
     assert {each.path.name for each in result.findings} == {"net.py", "sharded.py"}
+
+
+def test_what_a_function_returns_is_handed_to_a_function() -> None:
+    """The search for where it is entered went on for ever."""
+    text = HEAD + code("""
+        def amp():
+            return autocast('cuda')
+
+
+        def run(model, batches, context):
+            for batch in batches:
+                with context:
+                    model(batch).sum().backward()
+
+
+        def main(net, batches):
+            model = FSDP(net, use_orig_params=True)
+            run(model, batches, amp())
+        """)
+    assert "return autocast('cuda', cache_enabled=False)" in rewrite(text).text

@@ -1738,3 +1738,22 @@ class Whole:
     kept = rewrite(text.replace("        MORE\n", ""))
     assert "        self.config = FullStateDictConfig()\n        self.optim_config = " in kept.text
     assert "    def __init__(self):\n        self.name = 1\n" in rewrite(text.replace("MORE", "self.name = 1")).text
+
+
+def test_where_nothing_wraps_the_model_may_be_a_librarys() -> None:
+    """It was said that FSDP never wraps it, which a program that nothing wraps does not show."""
+    text = code("""
+        import torch
+        from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+        def save(model, path):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True)):
+                torch.save(model.state_dict(), path)
+
+
+        def main(net):
+            save(torch.nn.parallel.DistributedDataParallel(net), "model.pt")
+        """)
+    result = check_marked(text, "FM301", Level.MANUAL, "not rewritten")
+    assert not any("never wrapped" in finding.message for finding in result.findings)

@@ -1612,3 +1612,59 @@ def main(net):
 def test_a_model_of_transformers_own_trainer(kind: str, is_told: bool) -> None:
     """That one wraps its model itself: such a function is copied with others, and never called here."""
     assert ("FM304" in {each.rule for each in rewrite(OF_TRAINER.format(kind=kind)).findings}) is is_told
+
+
+@pytest.mark.parametrize(
+    ("fields", "arguments"),
+    [
+        ("", ""),
+        ("offload_to_cpu=True, rank0_only=False", ", offload_to_cpu=True"),
+        ("offload_to_cpu=True, rank0_only=True", ", offload_to_cpu=True, rank0_only=True"),
+    ],
+)
+def test_what_was_set_holds_where_the_model_may_be_ddps(fields: str, arguments: str) -> None:
+    """Whole on the GPU of each rank, a model that needs sharding may not have room."""
+    text = code(f"""
+        import torch
+        from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def wrap(net, sharded):
+            if sharded:
+                net = FSDP(net)
+                FSDP.set_state_dict_type(net, StateDictType.FULL_STATE_DICT, FullStateDictConfig({fields}))
+            else:
+                net = DDP(net)
+            return net
+
+
+        def save(model, path):
+            torch.save(model.state_dict(), path)
+
+
+        def main(net, sharded):
+            save(wrap(net, sharded), "model.pt")
+        """)
+    name = "full_state_dict" if arguments else "whole_state_dict"
+    assert f"torch.save({name}(model{arguments}), path)" in rewrite(text).text
+
+
+@pytest.mark.parametrize(("more", "is_told"), [("", False), (", assign=True", False), (", strict=False", True)])
+def test_what_goes_back_into_the_same_model_stays(more: str, is_told: bool) -> None:
+    text = code(f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def own(base_model):
+            base_model.load_state_dict(base_model.state_dict(){more})
+            return base_model
+
+
+        def main(net):
+            return FSDP(net)
+        """)
+    result = rewrite(text)
+    assert f"base_model.load_state_dict(base_model.state_dict(){more})" in result.text
+    assert ("FM304" in {finding.rule for finding in result.findings}) is is_told

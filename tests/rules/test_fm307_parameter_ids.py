@@ -47,6 +47,10 @@ STAYS = [
     "    if isinstance(model, FSDP):\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
     "    if state.use_fsdp:\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
     "    if state.fsdp is not None:\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
+    "    if state.kind == 'ddp':\n        optimizer.load_state_dict(torch.load(path))\n"
+    "    elif state.kind == 'fsdp':\n        pass\n",
+    "    saved = torch.load(path)\n    if state.is_sharded:\n"
+    "        saved = FSDP.optim_state_dict_to_load(model, optimizer, saved)\n    optimizer.load_state_dict(saved)\n",
 ]
 
 

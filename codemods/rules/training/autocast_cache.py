@@ -126,7 +126,8 @@ def _entered_elsewhere(autocast: cst.Call, ctx: Context) -> Iterator[tuple[Conte
         name = waiting.pop()
         reads = [] if name in seen else list(ctx.reading(name, autocast))
         seen.add(name)
-        for where, read in [*reads, *calls]:
+        found, calls = [*reads, *calls], []  # each call is looked at once
+        for where, read in found:
             holder = where.parent(read)
             outer = where.parent(holder) if holder is not None else None
             if isinstance(holder, cst.WithItem) and isinstance(outer, cst.With) and where.path != ctx.path:

@@ -43,9 +43,11 @@ the support module's `shard_model` can receive keeps FSDP1's form.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
+from codemods.api import Context, Edit, Emission, Fix, Import, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.code.enclosing import call_given
 from codemods.reading.edits.call_layout import (
@@ -91,7 +93,7 @@ def _changes(call: cst.Call, ctx: PlannedContext) -> bool:
         return False
     if not ctx.plan.wraps and shards_itself(ctx):
         return False  # the program reads it as it is
-    return call in ctx.plan.changed or not _is_for_library(call, ctx)
+    return call in ctx.plan.changed or not any(_stays_fsdp1s(each, ctx) for each in _takers(call, ctx))
 
 
 def _written(call: cst.Call, function: str, ctx: PlannedContext) -> list[Edit]:
@@ -149,15 +151,24 @@ def _is_read_as_attribute(name: str, ctx: Context) -> bool:
     )
 
 
-def _is_for_library(node: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a library is given it that wraps: `FullyShardedDataParallelPlugin(mixed_precision_policy=…)`."""
+def _takers(node: cst.BaseExpression, ctx: Context) -> Iterator[cst.Call]:
+    """The calls of its file that are given it, by a variable too."""
     holder = ctx.parent(node)
     if isinstance(holder, cst.IfExp):
-        return _is_for_library(holder, ctx)
-    if isinstance(holder, cst.Assign):
-        return any(_is_for_library(use, ctx) for use in ctx.uses(holder))
-    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    name = ctx.dotted(call.func) if isinstance(call, cst.Call) and not ctx.runs(call) else None
+        yield from _takers(holder, ctx)
+    elif isinstance(holder, cst.Assign):
+        for use in ctx.uses(holder):
+            yield from _takers(use, ctx)
+    elif (call := call_given(node, ctx)) is not None:
+        yield call
+
+
+def _stays_fsdp1s(call: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether it is a constructor call that is left as it is, or of a library that wraps:
+    `FullyShardedDataParallelPlugin(mixed_precision_policy=…)`."""
+    if call in ctx.plan.wraps:
+        return ctx.plan.emission(call) is Emission.SKIP
+    name = ctx.dotted(call.func) if not ctx.runs(call) else None
     return name is not None and not name.startswith("torch.")
 
 

@@ -388,8 +388,10 @@ def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
         chosen = chosen_setting(found.call, ctx)
         if chosen is not None:
             return _read_as_chosen(found, chosen, ctx)
-        if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.given):
-            return _through_support(found, ctx, _for_any_model(found, ctx))
+        if ModelKind.DDP in held and found.method == "load_state_dict":
+            return _through_support(found, ctx, "load_full_state_dict")
+        if ModelKind.DDP in held and not found.given:
+            return _gathered(found, _settings(found, ctx), ctx)
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
         return _manual(found, ctx, str(undecided))
@@ -432,9 +434,10 @@ def _read(found: StateCall, ctx: PlannedContext) -> Fix | None:
         raise NotStatic("it takes arguments that the new function does not have")
     chosen = _settings(found, ctx)
     if ctx.wrapping.compiles(ctx.path) or adds_keys(ctx):
-        name = "full_state_dict" if chosen.full_arguments else _for_any_model(found, ctx)
+        # Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there, and
+        # refuse keys that a program adds.
         is_sharded = not chosen.is_full or is_saved_by_dcp(found.call, ctx)
-        return _by_method(found, ctx, is_sharded, name, chosen.full_arguments)
+        return None if is_sharded else _gathered(found, chosen, ctx)
     options = "" if is_saved_by_dcp(found.call, ctx) else reading_options(found.call, chosen, ctx)
     if options is None or (options == FULL and may_alias(found.call, ctx)):
         return _through_support(found, ctx, "full_state_dict", chosen.full_arguments)
@@ -464,7 +467,7 @@ def _load(found: StateCall, ctx: PlannedContext) -> Fix | None:
     state = f", {ctx.quote(load.state)}"
     if ctx.wrapping.compiles(ctx.path):
         is_sharded = not _settings(found, ctx).is_full or is_loaded_by_dcp(load.state, ctx)
-        return _by_method(found, ctx, is_sharded, "load_full_state_dict")
+        return None if is_sharded else _through_support(found, ctx, "load_full_state_dict")
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, ctx, "load_full_state_dict")
@@ -505,12 +508,6 @@ def _behind_evaluation(fix: Fix, found: StateCall, ctx: PlannedContext) -> Fix:
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])
 
 
-def _by_method(found: StateCall, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix | None:
-    """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there, and refuse
-    keys that a program adds."""
-    return None if is_sharded else _through_support(found, ctx, name, more)
-
-
 def _rewritten(found: StateCall, ctx: PlannedContext, function: str, state: str, options: str) -> Fix:
     imports = [ctx.named(Import(DCP, function), found.call)]
     arguments = f"{ctx.quote(found.model)}{state}"
@@ -522,11 +519,10 @@ def _rewritten(found: StateCall, ctx: PlannedContext, function: str, state: str,
     return replaced(CODE, ctx, found.call, text, message, imports)
 
 
-def _for_any_model(found: StateCall, ctx: PlannedContext) -> str:
-    """The support module's function that takes a sharded model, a DDP model or a plain one."""
-    if found.method == "load_state_dict":
-        return "load_full_state_dict"
-    return "full_state_dict" if may_alias(found.call, ctx) else "whole_state_dict"
+def _gathered(found: StateCall, chosen: Settings, ctx: PlannedContext) -> Fix:
+    """By the support module's function that takes a sharded model, a DDP model or a plain one, and keeps the names."""
+    name = "full_state_dict" if chosen.full_arguments or may_alias(found.call, ctx) else "whole_state_dict"
+    return _through_support(found, ctx, name, chosen.full_arguments)
 
 
 def _through_support(found: StateCall, ctx: PlannedContext, name: str = "", more: str = "") -> Fix:

@@ -148,6 +148,8 @@ def _around_others(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     """A context of a model that is never FSDP's, nor around one: FSDP1 found nothing to set there, and raised a
     KeyError when it was left (torch 2.13). None for any other.
     """
+    if not ctx.plan.migrates:
+        return None  # what wraps it is not seen: a library, or another program
     model = call.args[0].value if call.args and ctx.fsdp1(call.func) == CONTEXT else None
     kinds = ctx.kinds(model) if model is not None else frozenset()
     if model is None or not kinds or not kinds <= _OTHERS or ctx.holds_parts(model):

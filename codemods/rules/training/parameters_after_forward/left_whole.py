@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.code.enclosing import enclosing, is_inside
-from codemods.reading.code.shapes import called_on, is_attribute
+from codemods.reading.code.shapes import called_on, is_attribute, only_target
 from codemods.reading.forwards.after_forward import holds_copies, runs_before
 from codemods.reading.forwards.calls import GRAD_MODES, runs
 from codemods.reading.models.parts import wrapped_around
@@ -57,8 +57,8 @@ def _taken(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
 def is_same_of_copies(call: cst.Call, ctx: Context) -> bool:
     """Whether no more is asked of the parameters than what their copies say as well.
 
-    `sum(p.numel() for p in model.parameters() if p.requires_grad)`. `next(model.parameters()).device`: copies lie where
-    the shards do, but for a model that is offloaded.
+    `sum(p.numel() for p in model.parameters() if p.requires_grad)`. `next(model.parameters()).device`, by a name too:
+    copies lie where the shards do, but for a model that is offloaded.
     """
     same = _SAME if ctx.mentions("CPUOffload") else {*_SAME, "device"}
     loop = ctx.parent(call)
@@ -67,8 +67,12 @@ def is_same_of_copies(call: cst.Call, ctx: Context) -> bool:
         named = [node for node in ctx.inside(around or loop) if isinstance(node, cst.Name) and node is not loop.target]
         return all(_is_asked_for(same, node, ctx) for node in named if node.value == loop.target.value)
     taken = ctx.parent(loop) if isinstance(loop, cst.Arg) else None
-    is_next = isinstance(taken, cst.Call) and isinstance(taken.func, cst.Name) and taken.func.value == "next"
-    return is_next and isinstance(taken, cst.Call) and _is_asked_for(same, taken, ctx)
+    if not isinstance(taken, cst.Call) or not isinstance(taken.func, cst.Name) or taken.func.value != "next":
+        return False
+    holder = ctx.parent(taken)
+    is_named = isinstance(holder, cst.Assign) and isinstance(only_target(holder), cst.Name)
+    uses = ctx.uses(holder) if is_named and holder is not None else [taken]
+    return bool(uses) and all(_is_asked_for(same, each, ctx) for each in uses)
 
 
 def _is_asked_for(names: Collection[str], value: cst.CSTNode, ctx: Context) -> bool:
