@@ -39,6 +39,7 @@ from . import (
     tied_weights,
     unsynced_grad,
     unwrapped_root,
+    wrapper_attributes,
     wrapper_names,
 )
 
@@ -61,6 +62,7 @@ HAZARDS: tuple[Check, ...] = (
     saved_parameters.CHECK,
     late_writes.CHECK,
     wrapper_names.CHECK,
+    wrapper_attributes.CHECK,
     parameter_ids.CHECK,
     comm_hook.CHECK,
     unsynced_grad.CHECK,
