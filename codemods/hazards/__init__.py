@@ -36,6 +36,7 @@ from . import (
     shard_values,
     sharded_tensors,
     state_dict_method,
+    thawed_units,
     tied_weights,
     unsynced_grad,
     unwrapped_root,
@@ -80,4 +81,5 @@ HAZARDS: tuple[Check, ...] = (
     library_checkpointers.CHECK,
     lightning_strategy.CHECK,
     early_optimizers.CHECK,
+    thawed_units.CHECK,
 )
