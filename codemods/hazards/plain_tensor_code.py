@@ -124,7 +124,11 @@ def _likened(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     owner = called_on(call, *_MAKERS)
     if owner is None or any(_speaks_of(owner, argument.value, ctx) for argument in call.args):
         return None  # what is made as large as a parameter may be meant for it
-    return owner if any(_is_first(each.node, each.file) for each in ctx.origins(owner)) else None
+    return owner if any(_is_first(each.node, each.file) for each in ctx.origins(_of_data(owner))) else None
+
+
+def _of_data(value: cst.BaseExpression) -> cst.BaseExpression:
+    return value.value if isinstance(value, cst.Attribute) and value.attr.value == "data" else value
 
 
 def _speaks_of(value: cst.BaseExpression, size: cst.BaseExpression, ctx: Context) -> bool:
@@ -133,8 +137,7 @@ def _speaks_of(value: cst.BaseExpression, size: cst.BaseExpression, ctx: Context
 
 def _is_first(made: cst.CSTNode | None, ctx: Context) -> bool:
     """`next(model.parameters())` of a wrapped model; of `self`, in a method that is called on one."""
-    while isinstance(made, cst.Attribute) and made.attr.value == "data":
-        made = made.value
+    made = _of_data(made) if isinstance(made, cst.BaseExpression) else None
     model = called_on(made.args[0].value, "parameters") if is_call_to(made, "next") and made.args else None
     if model is None or not is_self(model, ctx):
         return model is not None and not is_summoned(model, ctx) and wrapped_around(model, ctx) is not None
