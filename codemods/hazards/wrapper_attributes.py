@@ -72,7 +72,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.code.enclosing import enclosing, is_self
 from codemods.reading.code.once import once
 from codemods.reading.code.shapes import called_on, is_call_to
-from codemods.reading.code.words import last_name
+from codemods.reading.code.words import last_name, words
 from codemods.reading.models.class_layout import sharded_classes, with_bases
 from codemods.reading.models.parts import wrapped_around
 from codemods.reading.parameters.lists import heads
@@ -104,7 +104,7 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _is_set_on_a_wrapper(model: cst.BaseExpression, name: str, ctx: Context) -> bool:
     """Whether an FSDP model, or a unit of one by the policy's classes, is seen to be of a class that reads the name."""
     readers = _modules_that_read(name, ctx)
-    if not readers or last_name(model) in _INNER:
+    if not readers or last_name(model) in _INNER or _is_unwrapped(model, ctx):
         return False
     if ModelKind.FSDP in ctx.kinds(model):
         return True
@@ -112,6 +112,21 @@ def _is_set_on_a_wrapper(model: cst.BaseExpression, name: str, ctx: Context) -> 
         return False
     units = {kind for where, call in ctx.wrapping.calls(ctx.path) for _, kind in sharded_classes(where, call)}
     return not units.isdisjoint(readers)
+
+
+def _is_unwrapped(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`unwrap(model)`, and a name for it: of a function that speaks of `.module`, or is called after it."""
+    made = ctx.bound(model) or () if isinstance(model, cst.Name) else ((ctx, model),)
+    return any(
+        "unwrap" in words(last_name(call.func))
+        or any(
+            isinstance(node, cst.Attribute) and node.attr.value in _INNER
+            for at, function in where.runs(call)
+            for node in at.inside(function.body)
+        )
+        for where, call in made
+        if isinstance(call, cst.Call)
+    )
 
 
 def _is_in_walk(model: cst.BaseExpression, ctx: Context) -> bool:

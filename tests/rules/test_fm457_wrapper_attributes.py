@@ -52,6 +52,18 @@ LEFT = {
             model.module.temperature = 2.0
             return model
         """,
+    "on the model inside, by a function": """\
+        def unwrap(model):
+            return model.module if hasattr(model, "module") else model
+
+
+        def main():
+            model = FSDP(Net())
+            unwrap(model).temperature = 2.0
+            net = unwrap(model)
+            net.temperature = 1.0
+            return model
+        """,
     "that no module reads": """\
         def main():
             model = FSDP(Net())
