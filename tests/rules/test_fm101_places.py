@@ -582,6 +582,21 @@ def test_a_dict_of_arguments_is_spelled_out_in_the_function() -> None:
     assert "kwargs" not in result.text
 
 
+def test_what_the_function_around_was_passed_on_is_read_above_it() -> None:
+    body = """
+        def wrap(models, **kwargs):
+            return {name: FSDP(model, **kwargs) for name, model in models.items()}
+
+
+        def main(models):
+            return wrap(models, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        """
+    result = rewrite(POLICY_BEFORE + code(body))
+    assert "    return {name: shard(model) for name, model in models.items()}\n" in result.text
+    assert '    policy = kwargs["auto_wrap_policy"]\n' in result.text
+    assert not result.support
+
+
 THROUGH_SUPPORT = [
     pytest.param(
         """
