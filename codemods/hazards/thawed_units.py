@@ -44,7 +44,7 @@ def train(net, probe, finetune):
 Nothing is changed. Behind the statement, this is enough (measured: the losses are FSDP1's):
 `for module in model.modules(): if isinstance(module, FSDPModule): module.unshard(); module.reshard()`.
 It gathers each unit once, so that it is not for what is frozen and thawed in each step, as the networks of a GAN;
-those are for review: units that train at their first forward have their dtype.
+those are for review, and so is what may not be wrapped yet: units that train at their first forward have their dtype.
 
 ## References
 
@@ -57,12 +57,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
 from codemods.reading.code.once import once
+from codemods.reading.code.shapes import called_on
 from codemods.reading.models.frozen import flag_set
 from codemods.reading.models.parts import wrapped_around
-from codemods.reading.parameters.of_model import is_shard
+from codemods.reading.parameters.lists import heads
+from codemods.reading.parameters.of_model import READERS, is_shard
 
 CODE = "FM458"
 
@@ -82,13 +84,25 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
     if not _is_mixed(ctx) or not any(_freezes(where) for word in _FLAGS for where in ctx.files(word)):
         return
     set_here = [(node, told, flag) for node, told, flag in _settings(ctx) if _is_of_model(told, ctx)]
-    for node, _, flag in set_here:
+    for node, told, flag in set_here:
         if flag == "False":
             continue
         around = ctx.scope(node)
-        is_switched = flag.isidentifier() and flag != "True"
+        is_switched = flag.removeprefix("not ").isidentifier() and flag != "True"
         is_switched |= any(other == "False" and ctx.scope(each) is around for each, _, other in set_here)
-        yield finding(CODE, Level.REVIEW if is_switched else Level.MANUAL, ctx, node, _MESSAGE, _HINT)
+        is_sure = not is_switched and any(ctx.kinds(each) == {ModelKind.FSDP} for each in _owners(told, ctx))
+        yield finding(CODE, Level.MANUAL if is_sure else Level.REVIEW, ctx, node, _MESSAGE, _HINT)
+
+
+def _owners(told: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """`model.head` and `model`, of it or of a loop over its parameters."""
+    loops = (outer for outer in ctx.ancestors(told) if isinstance(outer, (cst.For, cst.BaseComp)))
+    over = (each for loop in loops for head in heads(loop) for each in (head.iter, *ctx.inside(head.iter)))
+    for part in (told, *(model for each in over if (model := called_on(each, *READERS)) is not None)):
+        yield part
+        while isinstance(part, (cst.Attribute, cst.Subscript)):
+            part = part.value
+            yield part
 
 
 def _is_mixed(ctx: PlannedContext) -> bool:

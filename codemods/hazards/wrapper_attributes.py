@@ -71,7 +71,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.code.enclosing import enclosing, is_self
 from codemods.reading.code.once import once
-from codemods.reading.code.shapes import called_on, is_call_to
+from codemods.reading.code.shapes import called_on, indexed_front, is_call_to
 from codemods.reading.code.words import last_name, words
 from codemods.reading.models.class_layout import sharded_classes, with_bases
 from codemods.reading.models.parts import wrapped_around
@@ -82,8 +82,8 @@ CODE = "FM457"
 _MODELS = ("model", "models", "module", "net", "network", "parameters", "backward")
 """What models are called, and what is done with them: a file that sets anything on one holds one of these."""
 
-_INNER = frozenset({"module", "_fsdp_wrapped_module"})
-"""What FSDP1's wrapper called the model inside."""
+_INNER = frozenset({"module", "_fsdp_wrapped_module", "_orig_mod"})
+"""What wrappers call the model inside."""
 
 _HINT = "to train on as FSDP1 did, take the line away; mostly it is what the program meant"
 
@@ -104,29 +104,47 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _is_set_on_a_wrapper(model: cst.BaseExpression, name: str, ctx: Context) -> bool:
     """Whether an FSDP model, or a unit of one by the policy's classes, is seen to be of a class that reads the name."""
     readers = _modules_that_read(name, ctx)
-    if not readers or last_name(model) in _INNER or _is_unwrapped(model, ctx):
+    if not readers or last_name(model) in _INNER or _is_unwrapped(model, ctx) or _is_being_made(model, ctx):
         return False
-    if ModelKind.FSDP in ctx.kinds(model):
+    if _is_surely_wrapped(model, ctx):
         return True
-    if _is_in_walk(model, ctx) or wrapped_around(model, ctx) is None:
+    around = wrapped_around(model, ctx) if not _is_in_walk(model, ctx) else None
+    if around is None or not _is_surely_wrapped(around[1], around[0]):
         return False
     units = {kind for where, call in ctx.wrapping.calls(ctx.path) for _, kind in sharded_classes(where, call)}
     return not units.isdisjoint(readers)
 
 
+def _is_surely_wrapped(model: cst.BaseExpression, ctx: Context) -> bool:
+    """A variable may be a plain model's on another way; an attribute may be another object's."""
+    kinds = ctx.kinds(model) - ({ModelKind.OTHER} if isinstance(model, cst.Name) else set())
+    return kinds == {ModelKind.FSDP}
+
+
+def _is_being_made(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`self.encoder` in `__init__`: what holds it is wrapped later."""
+    method = enclosing(ctx, model, cst.FunctionDef)
+    return method is not None and method.name.value == "__init__" and is_self(indexed_front(model), ctx)
+
+
 def _is_unwrapped(model: cst.BaseExpression, ctx: Context) -> bool:
-    """`unwrap(model)`, and a name for it: of a function that speaks of `.module`, or is called after it."""
+    """`unwrap(model)` of a function that speaks of `.module`, or is called after it, and a name for `model.module`."""
     made = ctx.bound(model) or () if isinstance(model, cst.Name) else ((ctx, model),)
     return any(
-        "unwrap" in words(last_name(call.func))
-        or any(
-            isinstance(node, cst.Attribute) and node.attr.value in _INNER
-            for at, function in where.runs(call)
-            for node in at.inside(function.body)
-        )
-        for where, call in made
-        if isinstance(call, cst.Call)
+        _is_inside(node) or (isinstance(node, cst.Call) and _unwraps(node, where))
+        for where, value in made
+        for node in (value, *where.inside(value))
     )
+
+
+def _unwraps(call: cst.Call, ctx: Context) -> bool:
+    if "unwrap" in words(last_name(call.func)):
+        return True
+    return any(_is_inside(node) for where, function in ctx.runs(call) for node in where.inside(function.body))
+
+
+def _is_inside(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Attribute) and node.attr.value in _INNER
 
 
 def _is_in_walk(model: cst.BaseExpression, ctx: Context) -> bool:
