@@ -36,9 +36,11 @@ from . import (
     shard_values,
     sharded_tensors,
     state_dict_method,
+    thawed_units,
     tied_weights,
     unsynced_grad,
     unwrapped_root,
+    wrapper_attributes,
     wrapper_names,
 )
 
@@ -61,6 +63,7 @@ HAZARDS: tuple[Check, ...] = (
     saved_parameters.CHECK,
     late_writes.CHECK,
     wrapper_names.CHECK,
+    wrapper_attributes.CHECK,
     parameter_ids.CHECK,
     comm_hook.CHECK,
     unsynced_grad.CHECK,
@@ -78,4 +81,5 @@ HAZARDS: tuple[Check, ...] = (
     library_checkpointers.CHECK,
     lightning_strategy.CHECK,
     early_optimizers.CHECK,
+    thawed_units.CHECK,
 )

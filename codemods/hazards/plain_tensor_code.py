@@ -1,7 +1,7 @@
 """**What it does.** Finds sharded parameters and gradients in code that takes plain tensors alone: a collective of
 `torch.distributed`, a distribution of `torch.distributions`, `torch.tensor` and NumPy's functions of means or norms,
-`f"{p.norm():.2f}"`, `.numpy()` and `.tolist()`, a flat vector of them, `torch.allclose`, and sums with tensors that are
-made by their sizes (`torch.randn(p.shape)`).
+`f"{p.norm():.2f}"`, `.numpy()` and `.tolist()`, a flat vector of them, `torch.allclose`, sums with tensors that are
+made by their sizes (`torch.randn(p.shape)`), and hidden states that are made of them (`p.new_zeros(1, 8)`).
 
 **Why.** FSDP1's parameters were plain tensors, pieces of flat ones. FSDP2's are DTensors, and such code raises: "does
 not have a sharding strategy registered", "its data is not allocated yet", "Cannot flatten unevenly sharded tensor",
@@ -52,10 +52,11 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, Origin, finding
 from codemods.reading.code.arguments import by_parameter
-from codemods.reading.code.enclosing import enclosing
-from codemods.reading.code.shapes import called_on
+from codemods.reading.code.enclosing import enclosing, is_self
+from codemods.reading.code.shapes import called_on, is_call_to
 from codemods.reading.gradients.inside import collectives_on_gradients
-from codemods.reading.parameters.of_model import READERS, gives_parameters
+from codemods.reading.models.parts import wrapped_around
+from codemods.reading.parameters.of_model import READERS, gives_parameters, is_summoned
 from codemods.reading.parameters.plain_numbers import Taker, numbers_taken, takes_pieces
 from codemods.reading.parameters.sharded_values import is_sharded
 from codemods.reading.parameters.stepped import is_in_step
@@ -79,6 +80,10 @@ _LOST = "`vector_to_parameters` puts plain tensors in the place of the data of `
 _HINT_OF_LOST = "cut the vector by the sizes of whole parameters, and write each by p.copy_(distribute_tensor(…))"
 _PLAIN = "{taker} makes a plain tensor of the size of a whole parameter, {value}, and raises beside the sharded one"
 _HINT_OF_PLAIN = "make it like the parameter (torch.randn_like(p), torch.zeros_like(p)), which is sharded as that is"
+_LIKENED = (
+    "{maker} makes a DTensor of a sharded parameter outside of the model's forward, which raises beside plain tensors"
+)
+_HINT_OF_LIKENED = "make a plain one: torch.zeros(…, dtype={value}.dtype, device={value}.device)"
 _FLAT = frozenset({"flatten", "ravel", "reshape", "view"})
 _OF_SIZES = frozenset(
     f"torch.{name}" for name in ("empty", "full", "normal", "ones", "rand", "randint", "randn", "zeros")
@@ -92,6 +97,10 @@ def find(ctx: Context) -> Iterator[Finding]:
         filled = _filled(call, ctx)
         if filled is not None:
             yield finding(CODE, Level.MANUAL, ctx, call, _LOST.format(value=ctx.code(filled)), _HINT_OF_LOST)
+        like = _likened(call, ctx)
+        if like is not None:
+            message, hint = _LIKENED.format(maker=f"`{ctx.code(call.func)}`"), _HINT_OF_LIKENED
+            yield finding(CODE, Level.MANUAL, ctx, call, message, hint.format(value=ctx.code(like)))
         value = _sharded_argument(call, ctx)
         if value is not None and not _is_told_already(call, ctx):
             yield _told(call, f"`{ctx.code(call.func)}`", f"`{ctx.code(value)}`", ctx)
@@ -108,6 +117,32 @@ def _filled(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     given = by_parameter(call.args, ("vec", "parameters")) if ctx.dotted(call.func) in _FILLERS else None
     value = given["parameters"].value if given is not None and "parameters" in given else None
     return value if value is not None and _is_list_of_sharded(value, ctx) else None
+
+
+def _likened(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """`weight` of `weight.new_zeros(1, size)`, where that is a model's first parameter: of `init_hidden`."""
+    owner = called_on(call, *_MAKERS)
+    if owner is None or any(_speaks_of(owner, argument.value, ctx) for argument in call.args):
+        return None  # what is made as large as a parameter may be meant for it
+    return owner if any(_is_first(each.node, each.file) for each in ctx.origins(_of_data(owner))) else None
+
+
+def _of_data(value: cst.BaseExpression) -> cst.BaseExpression:
+    return value.value if isinstance(value, cst.Attribute) and value.attr.value == "data" else value
+
+
+def _speaks_of(value: cst.BaseExpression, size: cst.BaseExpression, ctx: Context) -> bool:
+    return any(ctx.code(each) == ctx.code(value) for each in (size, *ctx.inside(size)))
+
+
+def _is_first(made: cst.CSTNode | None, ctx: Context) -> bool:
+    """`next(model.parameters())` of a wrapped model; of `self`, in a method that is called on one."""
+    made = _of_data(made) if isinstance(made, cst.BaseExpression) else None
+    model = called_on(made.args[0].value, "parameters") if is_call_to(made, "next") and made.args else None
+    if model is None or not is_self(model, ctx):
+        return model is not None and not is_summoned(model, ctx) and wrapped_around(model, ctx) is not None
+    calls = ((where, call.func) for where, call in ctx.callers(model) if isinstance(call.func, cst.Attribute))
+    return any(wrapped_around(on.value, where) is not None and not is_summoned(on, where) for where, on in calls)
 
 
 def _told(node: cst.CSTNode, taker: str, value: str, ctx: Context) -> Finding:

@@ -456,6 +456,15 @@ def test_group_of_all_ranks_needs_no_mesh(group: str) -> None:
     assert rewrite(head + f"    return FSDP(model, process_group={group})\n").text.endswith(PLAIN)
 
 
+def test_group_that_a_function_may_not_make_needs_no_mesh_then() -> None:
+    made = "def some(ranks):\n    return torch.distributed.new_group(ranks) if ranks else None\n\n\n"
+    text = rewrite(
+        HEAD.replace("def ", made + "def ", 1) + f"    return FSDP(model, process_group=some([]), {CUDA})\n"
+    ).text
+    assert "    process_group = some([])\n" in text
+    assert "if process_group is not None else None" in flat(text)
+
+
 def test_group_of_some_ranks_becomes_a_mesh() -> None:
     line = "some = torch.distributed.new_group([0, 1])\n"
     text = written(f"    {line}    return FSDP(model, process_group=some, {CUDA})\n")

@@ -582,6 +582,40 @@ def test_a_dict_of_arguments_is_spelled_out_in_the_function() -> None:
     assert "kwargs" not in result.text
 
 
+PARTIAL = """
+    shard = functools.partial(FSDP, limit_all_gathers=True)
+
+
+    def options():
+        return {"auto_wrap_policy": ModuleWrapPolicy({Block})}
+    """
+
+
+@pytest.mark.parametrize("call", ["shard(net, **options())", "shard(*nets)"])
+def test_a_partial_that_is_given_a_dict_of_more_where_it_is_called(call: str) -> None:
+    text = "import functools\n" + POLICY_BEFORE + code(PARTIAL) + f"\n\ndef wrap(net, nets):\n    return {call}\n"
+    result = rewrite(text)
+    assert "shard = functools.partial(shard_model, limit_all_gathers=True)\n" in result.text
+    elsewhere = f"from train import options, shard\n\n\ndef wrap(net, nets):\n    return {call}\n"
+    files = {"train.py": "import functools\n" + POLICY_BEFORE + code(PARTIAL), "wrapping.py": elsewhere}
+    assert "shard = functools.partial(shard_model, limit_all_gathers=True)\n" in rewrite_files(files).after["train.py"]
+
+
+def test_what_the_function_around_was_passed_on_is_read_above_it() -> None:
+    body = """
+        def wrap(models, **kwargs):
+            return {name: FSDP(model, **kwargs) for name, model in models.items()}
+
+
+        def main(models):
+            return wrap(models, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        """
+    result = rewrite(POLICY_BEFORE + code(body))
+    assert "    return {name: shard(model) for name, model in models.items()}\n" in result.text
+    assert '    policy = kwargs["auto_wrap_policy"]\n' in result.text
+    assert not result.support
+
+
 THROUGH_SUPPORT = [
     pytest.param(
         """

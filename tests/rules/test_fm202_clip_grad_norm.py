@@ -932,6 +932,16 @@ FREEZING = [
         True,
     ),
     ("idle = [p for p in net.parameters() if p.requires_grad]", "ignored_states=idle", False),
+    (
+        "idle = [m for m in net.modules() if m is args]\n    for m in idle:\n        m.requires_grad_(False)",
+        "ignored_modules=idle",
+        True,
+    ),
+    (
+        "idle = [args]\n    for m in idle:\n        m.requires_grad_(False)\n    idle.append(net.tail)",
+        "ignored_modules=idle",
+        False,
+    ),
     ("net.head.requires_grad_(False)", "ignored_modules=[net.head, net.tail]", False),
     ("if args:\n        net.head.requires_grad_(False)", "ignored_modules=[net.head]", False),
     ("net.head.requires_grad_(args)", "ignored_modules=[net.head]", False),

@@ -213,3 +213,19 @@ def test_what_is_asked_only_where_it_is_set_is_not_lost() -> None:
     result = wrapped("model = FSDP(net, use_orig_params=original)", text)
     assert not lost(result)
     assert "raise" not in result.text
+
+
+def test_what_a_method_of_the_model_sets_by_a_computed_name() -> None:
+    text = """
+        class Kernel(torch.nn.Module):
+            def register(self, name, tensor, lr):
+                self.register_parameter(name, torch.nn.Parameter(tensor))
+                setattr(getattr(self, name), "_optim", {"lr": lr})
+
+
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            params = list(model.parameters())
+            return [p for p in params if hasattr(p, "_optim")]
+        """
+    assert "vars(param).update(attributes[name])" in rewrite(HEAD + code(text)).text

@@ -52,6 +52,9 @@ FINE = [
     "torch.nn.utils.vector_to_parameters(net, net.parameters())",
     "opt = torch.optim.Adam(net.parameters())\n    return [s['exp_avg'].sum() for s in opt.state.values()]",
     "return torch.allclose(x, x)",
+    "p = next(model.parameters())\n    return p.new_zeros(p.shape)",
+    "return next(net.parameters()).new_zeros(1)",
+    "return torch.zeros(1, device=next(model.parameters()).device)",
 ]
 
 
@@ -104,6 +107,8 @@ FOUND = [
     ("FM427", Level.MANUAL, "return ['{} {:.3f}'.format(n, p.std()) for n, p in model.named_parameters()]"),
     ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
     ("FM427", Level.MANUAL, "return torch.nn.utils.parameters_to_vector(model.parameters())"),
+    ("FM427", Level.MANUAL, "p = next(model.parameters())\n    return p.new_zeros(1, 8), p.shape"),
+    ("FM427", Level.MANUAL, "return next(model.parameters()).data.new_full((1, 8), 0.5)"),
     ("FM427", Level.MANUAL, "torch.nn.utils.vector_to_parameters(net, model.parameters())"),
     (
         "FM420",
@@ -169,6 +174,33 @@ def test_an_index_of_a_trainers_model() -> None:
     )
     assert "class Look" in trainer
     check_marked(f"{trainer}        self.model.out.weight.data[3] = 0\n", "FM421", Level.MANUAL)
+
+
+STATES = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.nn.GRU(4, 8)
+
+    def init_hidden(self, size):
+        weight = next(self.parameters())
+        return weight.new_zeros(1, size, 8)
+
+    def forward(self, x, hidden=None):
+        return self.cell(x, hidden if hidden is not None else self.init_hidden(x.size(1)))
+
+
+"""
+
+
+def test_a_hidden_state_that_a_method_of_the_model_makes() -> None:
+    check_marked(STATES + "model = FSDP(Net())\nhidden = model.module.init_hidden(2)\n", "FM427", Level.MANUAL)
+    found = rewrite(STATES + "model = FSDP(Net())\nmodel(torch.ones(3, 2, 4))\n").findings
+    assert "FM427" not in {finding.rule for finding in found}  # in a forward its parameters are whole
 
 
 # What is put together of numbers, each a mean of a parameter, and comes to torch.tensor on any way.

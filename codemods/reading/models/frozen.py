@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.code.shapes import called_on, class_test, keywords
-from codemods.reading.code.words import last_name
+from codemods.reading.code.words import is_name, last_name
 from codemods.reading.wraps.wrapped import wrapped_module
 from codemods.tables.modules import GIVE_IT_BACK
 
@@ -59,7 +59,7 @@ def _is_frozen(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> bool:
     held = _held(ctx, value)
     frozen = {ctx.code(module) for module in _frozen_in(ctx, call)}
     frozen |= {ctx.code(each) for each in held if not _is_thawed_in(ctx, call) and _is_made_frozen(ctx, each)}
-    return bool(held) and all(ctx.code(each) in frozen for each in held)
+    return ctx.code(value) in frozen or (bool(held) and all(ctx.code(each) in frozen for each in held))
 
 
 def _takes_frozen(ctx: Context, node: cst.CSTNode) -> bool:
@@ -139,6 +139,16 @@ def _frozen_in(ctx: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
             read = called_on(blocks[0].iter, "parameters")
             if read is not None and _is_of(ctx, node, blocks[0].target):
                 yield read
+            elif _is_of(ctx, node, blocks[0].target) and _stays(blocks[0].iter, ctx):
+                yield blocks[0].iter
+
+
+def _stays(modules: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a list is made once, and nothing is put into it where it is gone over, or below."""
+    if not isinstance(modules, cst.Name) or len(ctx.bound(modules) or ()) != 1:
+        return False
+    below = (each for each in ctx.calls(ctx.scope(modules)) if ctx.span(each)[1] > ctx.span(modules)[0])
+    return not any(is_name(called_on(each, "append", "extend", "insert"), modules.value) for each in below)
 
 
 def _is_thawed_in(ctx: Context, call: cst.Call) -> bool:

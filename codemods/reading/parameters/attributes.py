@@ -8,7 +8,7 @@ puts new parameters in the place of all (measured on torch 2.13).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
+from typing import TypeGuard, get_args
 
 import libcst as cst
 
@@ -142,8 +142,12 @@ def _is_parameter(node: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -
 
 
 def _may_be_one(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
-    """`net.scale` of a class that is not seen, where what is set on it is asked of parameters: it is one of them."""
-    if not isinstance(node, cst.Attribute) or ModelKind.FSDP in ctx.kinds(node.value):
+    """`net.scale` of a class that is not seen, and `getattr(net, name)`, where what is set on it is asked of
+    parameters: it is one of them."""
+    owner = node.value if isinstance(node, cst.Attribute) else None
+    if is_call_to(node, "getattr") and len(node.args) == 2:
+        owner = node.args[0].value
+    if owner is None or ModelKind.FSDP in ctx.kinds(owner):
         return False
     return any(_is_one_of_all(call.args[0].value, file) for file, call in asking(ctx, name))
 
@@ -153,10 +157,18 @@ def _is_one_of_all(node: cst.BaseExpression, ctx: Context) -> bool:
         return False
     loops = [outer for outer in ctx.ancestors(node) if isinstance(outer, get_args(Loop))]
     read = [(loop, each) for loop in loops for head in heads(loop) for each in (head.iter, *ctx.inside(head.iter))]
-    calls = [(loop, each) for loop, each in read if isinstance(each, cst.Call)]
+    calls = [(loop, each) for loop, each in read if isinstance(each, cst.Call) or _is_list_of_all(each, ctx)]
     return any(
-        called_on(call, *READERS) is not None and is_name(parameter_of(call, loop), node.value) for loop, call in calls
+        (isinstance(each, cst.Name) or called_on(each, *READERS) is not None)
+        and is_name(parameter_of(each, loop), node.value)
+        for loop, each in calls
     )
+
+
+def _is_list_of_all(node: cst.CSTNode, ctx: Context) -> TypeGuard[cst.Name]:
+    """`params`, of `params = list(model.parameters())`."""
+    held = ctx.bound(node) or () if isinstance(node, cst.Name) else ()
+    return any(called_on(each, *READERS) is not None for where, value in held for each in (value, *where.inside(value)))
 
 
 def _binds(loop: Loop, name: cst.Name) -> bool:

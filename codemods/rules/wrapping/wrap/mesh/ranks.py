@@ -55,7 +55,8 @@ def ranks_of(argument: str, value: Value | None, draft: Draft) -> Ranks | None:
     if isinstance(value, Switch):
         return _switched(argument, value, draft)
     origins = tuple(draft.file.origins(value))
-    none = not isinstance(value, cst.Call) and _may_be_none(origins)  # what a function makes is taken for a group
+    is_unseen = _may_be_none(origins) and not isinstance(value, cst.Call)  # what a library makes is taken for a group
+    none = is_unseen or any(origin.is_none for origin in origins)
     return None if _is_none(origins) else Ranks(argument, draft.file.quote(value), origins, value, none)
 
 

@@ -11,6 +11,7 @@ from codemods.api import Context, Edit, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.code.enclosing import call_by, enclosing
 from codemods.reading.code.shapes import alone
+from codemods.reading.code.words import last_name
 from codemods.reading.edits.call_layout import argument_removal, line_above
 from codemods.reading.edits.layout import removal, statement_start
 from codemods.reading.wraps.configuration import move
@@ -96,6 +97,8 @@ def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
     calls = dict.fromkeys((where, call) for name in POSITIONS[1:] for where, call in ctx.passing(name))
     if any(_is_given_more(where, call, factory) for where, call in calls):
         raise NotStatic("the constructor is passed on as a value, and by another partial with more arguments")
+    if any(True for _ in _given_dicts(ctx, factory)):
+        raise NotStatic("the constructor is passed on as a value, and given a dict of more where it is called")
     given = [each for each in calls if any(origin.node is factory for origin in each[0].origins(each[1].func))]
     if not given:
         return {}
@@ -109,6 +112,16 @@ def given_later(made: Draft) -> dict[str, cst.BaseExpression]:
         raise NotStatic("the constructor is passed on as a value, and given what is not known before it is called")
     made.edits += [(ctx, edit) for argument in later for edit in argument_removal(ctx, call, argument, later)]
     return {argument_name(argument): argument.value for argument in later}
+
+
+def _given_dicts(ctx: Context, factory: cst.Call) -> Iterator[cst.Call]:
+    """`shard(net, **options)`, by the name of the partial: here and where that is imported."""
+    name = _name(alone(enclosing(ctx, factory, cst.SimpleStatementLine)), factory)
+    for where in ctx.files(name) if name else ():
+        for call in where.nodes(cst.Call):
+            if last_name(call.func) == name and any(each.star for each in call.args):
+                if any(origin.node is factory for origin in where.origins(call.func)):
+                    yield call
 
 
 def _is_given_more(ctx: Context, call: cst.Call, factory: cst.Call) -> bool:

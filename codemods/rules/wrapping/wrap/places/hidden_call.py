@@ -46,8 +46,9 @@ def in_function(
     if len(names) < len(kinds) or not module or any(not each.has_root or each.chosen for each in drafts.values()):
         raise NotStatic(reason)
     own = {each for outer in _hiding(call, ctx) for each in _bound(outer)}
-    # What is spread may be taken apart below.
-    own |= {arg.value.value for arg in call.args if arg.star and isinstance(arg.value, cst.Name)}
+    # What is spread may be taken apart below; what the function around was passed stays one dict.
+    spread = {arg.value.value for arg in call.args if arg.star and isinstance(arg.value, cst.Name)}
+    own |= spread - _passed_on(scope)
     if own & {node.id for node in ast.walk(ast.parse(texts[call])) if isinstance(node, ast.Name)}:
         raise NotStatic(f"{reason}, whose names it reads")
     if any(texts[each] == texts[call] for each in beside[: beside.index(call)]):
@@ -59,6 +60,12 @@ def in_function(
     made.before, made.helper = [], names[kind]
     made.quoted.add(names[kind])
     return made
+
+
+def _passed_on(scope: cst.CSTNode) -> set[str]:
+    """`kwargs` of `def build(nets, **kwargs)`."""
+    rest = scope.params.star_kwarg if isinstance(scope, cst.FunctionDef) else None
+    return {rest.name.value} if rest is not None else set()
 
 
 def _are_hidden(beside: Sequence[cst.Call], calls: Sequence[cst.Call], ctx: Context) -> bool:
