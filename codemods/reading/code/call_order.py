@@ -49,5 +49,9 @@ def within(entered: cst.Call, ctx: Context) -> Iterator[cst.Call]:
 
 def is_behind_yield(call: cst.CSTNode, function: cst.FunctionDef, ctx: Context) -> bool:
     """Whether a context manager comes here when its block is left."""
-    yields = [node for node in ctx.inside(function.body) if isinstance(node, cst.Yield) and ctx.scope(node) is function]
-    return any(ctx.span(each)[1] <= ctx.span(call)[0] for each in yields)
+    return any(ctx.span(each)[1] <= ctx.span(call)[0] for each in yields(function, ctx))
+
+
+def yields(scope: cst.CSTNode, ctx: Context) -> list[cst.Yield]:
+    """Where a generator, or a context manager, hands on."""
+    return [node for node in ctx.inside(scope) if isinstance(node, cst.Yield) and ctx.scope(node) is scope]
