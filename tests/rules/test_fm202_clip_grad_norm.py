@@ -134,6 +134,37 @@ def test_gradients_on_two_meshes_have_no_norm_of_torchs(of_part: str, of_model: 
     assert result.support == ({"clip_grad_norm_on_meshes_"} if is_mixed else set())
 
 
+PARTS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def with_parts(net):
+    net.head = FSDP(net.head, sharding_strategy=ShardingStrategy.{})
+    return net
+"""
+ROOT = """\
+from parts import with_parts
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    net = with_parts(net)
+    return net
+
+
+def train(net, xs):
+    model = FSDP(build(net))
+    model(xs).sum().backward()
+    model.clip_grad_norm_(1.0)
+"""
+
+
+@pytest.mark.parametrize(("of_part", "is_mixed"), [("NO_SHARD", True), ("SHARD_GRAD_OP", False)])
+def test_a_part_that_another_file_wraps_may_lie_on_another_mesh(of_part: str, is_mixed: bool) -> None:
+    result = rewrite_files({"parts.py": PARTS.format(of_part), "train.py": ROOT})
+    assert result.support == ({"clip_grad_norm_on_meshes_"} if is_mixed else set())
+
+
 NAMED = [
     pytest.param("", "torch.nn.utils.clip_grad_norm_", id="nothing"),
     pytest.param('    args["ignored_modules"] = [net.head]\n', "clip_mixed_grad_norm_", id="what it ignores"),
