@@ -338,6 +338,11 @@ def test_a_way_without_the_inner_module_where_there_is_none(caught: str) -> None
     assert rewrite(text.format(".module").replace("        model.grow", "        net.grow")).text.count(".module") == 0
 
 
+def test_a_try_that_catches_nothing() -> None:
+    text = HEAD + "    try:\n        model{}.grow(x)\n    finally:\n        model.grow(x)\n"
+    assert rewrite(text.format(".module")).text.endswith(text.format("")[len(HEAD) :])
+
+
 def test_a_loop_that_takes_wrappers_off_goes() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, m):\n"
     loop = "    while hasattr(m, '_fsdp_wrapped_module'):\n        m = m._fsdp_wrapped_module\n"

@@ -73,6 +73,8 @@ def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
 
 def _is_tried(outer: cst.Try, node: cst.Attribute, ctx: Context) -> bool:
     """`try: model.module.eval()`, and `except AttributeError: model.eval()`."""
+    if not outer.handlers:  # `finally` alone
+        return False
     handler = outer.handlers[0]
     caught = last_name(handler.type) if handler.type is not None else "Exception"
     if caught not in {"AttributeError", "Exception"} or len(outer.body.body) != 1 or len(handler.body.body) != 1:
