@@ -67,14 +67,14 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, NotStatic, Origin, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.code.places import place
 from codemods.reading.models.class_layout import model_classes
 from codemods.reading.models.just_made import is_just_made
 from codemods.reading.parameters.of_model import is_summoned
-from codemods.reading.units.policies import policy_classes
-from codemods.reading.units.predicates import class_policies
-from codemods.reading.wraps.manual import argument_name, is_constructor
+from codemods.reading.units.held import is_unit, unit_classes
+from codemods.reading.wraps.manual import is_constructor
+from codemods.reading.wraps.process_groups import REPLICATED, strategies
 
 CODE = "FM426"
 
@@ -132,22 +132,16 @@ def _method(ctx: Context, called: cst.Attribute) -> _Method | None:
             methods = {n.name.value: n for n in owner.body.body if isinstance(n, cst.FunctionDef)}
             method = methods.get(called.attr.value)
             if method is not None:
-                units = _units(origin.file, origin.node)
+                units = unit_classes(origin.file, origin.node)
                 run = dict.fromkeys(_layers(where, method, methods, set()))
-                layers = [each for each in run if not _is_unit(each, classes, units)]
+                layers = [each for each in run if not is_unit(each, classes, units)]
                 return _Method(method, layers, _is_replicated(origin.file, origin.node))
     return None
 
 
 def _is_replicated(ctx: Context, wrap: cst.Call) -> bool:
-    given = [a.value for a in wrap.args if argument_name(a) == "sharding_strategy"]
-    made = [origin for value in given for origin in ctx.origins(value)]
-    return bool(made) and all(_names_no_shard(origin) for origin in made)
-
-
-def _names_no_shard(origin: Origin) -> bool:
-    node = origin.node
-    return isinstance(node, (cst.Name, cst.Attribute)) and origin.file.fsdp1(node) == "ShardingStrategy.NO_SHARD"
+    names = strategies(ctx, wrap)
+    return bool(names) and all(name == REPLICATED for name in names)
 
 
 def _layers(
@@ -168,42 +162,6 @@ def _layers(
                 yield from _layers(ctx, methods[name], methods, seen)
         elif name not in _MODULE and not name.startswith(_PREFIXES):
             yield name
-
-
-def _units(ctx: Context, wrap: cst.Call) -> set[cst.CSTNode | str]:
-    """The classes of a policy, as far as they are seen: definitions, and the names of a library's."""
-    given = [a.value for a in wrap.args if argument_name(a) == "auto_wrap_policy"]
-    found: set[cst.CSTNode | str] = set()
-    for origin in (each for value in given for each in ctx.origins(value)):
-        try:
-            policies = class_policies(origin)
-        except NotStatic:
-            return set()
-        for policy in policies:
-            found |= {each for o in policy.file.elements(policy_classes(policy)) for each in _class(o)}
-    return found
-
-
-def _is_unit(layer: str, classes: Sequence[tuple[Context, cst.ClassDef]], units: set[cst.CSTNode | str]) -> bool:
-    """Whether all that the model puts into an attribute is of a class that the policy wraps."""
-    held = [
-        (where, assign.value)
-        for where, owner in classes
-        for assign in where.inside(owner)
-        if isinstance(assign, cst.Assign) and any(place(t.target) == f"self.{layer}" for t in assign.targets)
-    ]
-    return bool(held) and all(
-        isinstance(value, cst.Call) and any(kind in units for o in where.origins(value.func) for kind in _class(o))
-        for where, value in held
-    )
-
-
-def _class(origin: Origin) -> list[cst.CSTNode | str]:
-    node = origin.node
-    if isinstance(node, cst.ClassDef):
-        return [node]
-    dotted = origin.file.dotted(node) if isinstance(node, cst.BaseExpression) else None
-    return [dotted] if dotted is not None else []
 
 
 CHECK = Check(

@@ -19,6 +19,51 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 """
 
 RIGHT = {
+    "written while it runs, where FSDP1 lost it too": """
+        from torch.distributed.fsdp import ShardingStrategy
+
+
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                self.follow()
+                return self.q(x) - self.k(x)
+
+            def follow(self):
+                for a, b in zip(self.q.parameters(), self.k.parameters()):
+                    b.data.mul_(0.9).add_(a.data, alpha=0.1)
+
+
+        def main():
+            return FSDP(Pair(), sharding_strategy=ShardingStrategy.FULL_SHARD)
+        """,
+    "written while it runs, to units": """
+        from torch.distributed.fsdp import ShardingStrategy
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                self.follow()
+                return self.q(x) - self.k(x)
+
+            def follow(self):
+                for a, b in zip(self.q.parameters(), self.k.parameters()):
+                    b.data.mul_(0.9).add_(a.data, alpha=0.1)
+
+
+        def main():
+            return FSDP(
+                Pair(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), sharding_strategy=ShardingStrategy.NO_SHARD
+            )
+        """,
     "names as they were": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -600,6 +645,30 @@ WRONG = {
         def main(net):
             model = FSDP(net)
             nn.init.normal_(model.blocks[0].weight)
+        """,
+    ),
+    "written while it runs, where FSDP1 did not shard": (
+        "FM416",
+        """
+        from torch.distributed.fsdp import ShardingStrategy
+
+
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                self.follow()
+                return self.q(x) - self.k(x)
+
+            def follow(self):
+                for a, b in zip(self.q.parameters(), self.k.parameters()):
+                    b.data.mul_(0.9).add_(a.data, alpha=0.1)
+
+
+        def main():
+            return FSDP(Pair(), sharding_strategy=ShardingStrategy.NO_SHARD)
         """,
     ),
     "initialised after in a loop": (

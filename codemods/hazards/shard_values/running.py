@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.code.shapes import called_on
+from codemods.reading.forwards.run_by import is_own, run_by
 from codemods.reading.models.class_layout import model_classes
 from codemods.reading.parameters.of_model import READERS, Reading, loops_over, parameter_of
 from codemods.reading.wraps.manual import argument_name
@@ -23,25 +24,10 @@ def readings_while_running(ctx: Context) -> Iterator[Reading]:
     for forward in ctx.nodes(cst.FunctionDef):
         owner = ctx.scope(forward)
         if forward.name.value == _FORWARD and isinstance(owner, cst.ClassDef) and _has_units(owner, ctx):
-            for method in _run_by(forward, owner, ctx):
+            for method in run_by(forward, owner, ctx):
                 for call in ctx.inside(method.body):
-                    if isinstance(call, cst.Call) and _is_own(called_on(call, *READERS)):
+                    if isinstance(call, cst.Call) and is_own(called_on(call, *READERS)):
                         yield from (Reading(call, loop, parameter_of(call, loop)) for loop in loops_over(call, ctx)[:1])
-
-
-def _run_by(forward: cst.FunctionDef, owner: cst.ClassDef, ctx: Context) -> list[cst.FunctionDef]:
-    """A forward, and the methods of its class that it calls."""
-    methods = {each.name.value: each for each in owner.body.body if isinstance(each, cst.FunctionDef)}
-    found = [forward]
-    for method in found:  # grows
-        calls = (node for node in ctx.inside(method.body) if isinstance(node, cst.Call))
-        called = dict.fromkeys(methods[name] for call in calls for name in methods if _is_own(called_on(call, name)))
-        found += [each for each in called if each not in found]
-    return found
-
-
-def _is_own(owner: cst.BaseExpression | None) -> bool:
-    return isinstance(owner, cst.Name) and owner.value == "self"
 
 
 def _has_units(owner: cst.ClassDef, ctx: Context) -> bool:

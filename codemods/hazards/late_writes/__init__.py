@@ -4,7 +4,9 @@ already.
 **Why.** Under FSDP2 each rank writes into DTensors: a random initialisation is another one than on a whole tensor.
 A module that is put in afterwards belongs to no unit: its parameters are never synchronised, without an error, and
 what takes them together with DTensors (`clip_grad_norm_`, an optimizer with `foreach`) raises; FSDP1 had plain tensors
-in both. Weights that are tied afterwards come apart when the units put their own parameters back.
+in both. Weights that are tied afterwards come apart when the units put their own parameters back. And what a model
+writes into its own parameters while it runs goes into the gathered copy under FSDP2, and is lost with it: under
+NO_SHARD FSDP1 had nothing to gather, and kept it.
 
 ## Example
 
@@ -58,6 +60,8 @@ from codemods.reading.wraps.flat_parameters import may_have_had_flat_parameters
 from codemods.tables.layers import BARE
 from codemods.tables.modules import KEEP_PARAMETERS
 
+from .while_running import written_while_running
+
 CODE = "FM416"
 
 _ADDED = (
@@ -69,6 +73,8 @@ _LOOPS = 3
 """How many loops, one in the other, are followed to the module that they go over."""
 _TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
 _TIE_BEFORE = "tie them before the model is sharded, in one unit"
+_INSIDE = "a model writes to its parameters while it runs: NO_SHARD kept that, FSDP2 loses it with the gathered copies"
+_WRITE_OUTSIDE = "write outside of the forward, on the shards: in front of the call of the model"
 _ADDS = frozenset({"add_module", "register_module", "register_parameter", "append", "extend", "insert"})
 
 
@@ -88,6 +94,8 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, ctx, call, _TIED, _TIE_BEFORE)
         if _puts_in(ctx, call):
             yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, _PUT_BEFORE)
+    for write in written_while_running(ctx):
+        yield finding(CODE, Level.MANUAL, ctx, write, _INSIDE, _WRITE_OUTSIDE)
     for node in ctx.nodes(cst.Assign):
         target = node.targets[0].target
         if not isinstance(target, (cst.Attribute, cst.Subscript)) or is_self(target.value, ctx):
@@ -302,6 +310,6 @@ CHECK = Check(
     CODE,
     "write-after-sharding",
     __doc__,
-    words=("init", "weight", "data", "nn", *sorted(_INITIALISERS | _DRAWS)),
+    words=("init", "weight", "data", "nn", "forward", *sorted(_INITIALISERS | _DRAWS)),
     find=find,
 )
