@@ -1125,3 +1125,25 @@ def test_context_manager_that_sets_flags_back_behind_an_evaluation() -> None:
         assert sum(behind.count(each) for each in set_back) == 1, behind
         assert "reshard" not in evaluated.text.split("def frozen")[1].split("yield")[0]
         assert "reshard" not in rewrite(text.format(given=given, last="xs.add_(1)")).text
+
+
+def test_optimizer_that_exchanges_weights_around_an_evaluation() -> None:
+    used = code("""
+        def evaluate(model, optimizer, xs):
+            optimizer.eval()
+            with torch.no_grad():
+                value = model(xs)
+            optimizer.train()
+            return value
+        """)
+    body = "    optimizer = ScheduleFree(model.parameters())\n    evaluate(model, optimizer, xs)\n"
+    result = rewrite(
+        HEAD.replace("import torch\n", "import torch\nfrom schedulefree import ScheduleFree\n") + body + used
+    )
+    found = [f for f in result.findings if f.rule == "FM209"]
+    assert [f.level for f in found] == [Level.REVIEW]
+    assert result.text.splitlines()[found[0].line - 1].strip() in {"optimizer.train()", "return value"}
+    quiet = rewrite(
+        HEAD + body.replace("ScheduleFree", "torch.optim.AdamW") + used.replace("optimizer.train", "model.train")
+    )
+    assert not any(f.rule == "FM209" for f in quiet.findings)
