@@ -1163,3 +1163,39 @@ def test_what_a_script_that_wraps_nothing_calls_too() -> None:
     ).text
     assert "    model.reshard()\n    model.zero_grad()" in text
     assert "    return torch.nn.utils.get_total_norm(grads).full_tensor()\n" in text
+
+
+PHASES = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(model, optimizer, data):
+    for x in data:
+        {first}
+        model(x).sum().backward()
+        model.clip_grad_norm_(1.0)
+        optimizer.step()
+        {last}
+
+
+def main(net, phases, data):
+    model = FSDP(net)
+    for phase in phases:
+        for name, p in model.named_parameters():
+            p.requires_grad = {flag}
+        train(model, torch.optim.AdamW(p for p in model.parameters() if p.requires_grad), data)
+"""
+TRAINED = "torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)\n"
+CLEARED = [
+    pytest.param("optimizer.zero_grad()", "pass", "phase in name", True, id="in front of the next backward"),
+    pytest.param("pass", "optimizer.zero_grad()", "phase in name", False, id="behind each step"),
+    pytest.param("optimizer.zero_grad()", "pass", "True", False, id="nothing is frozen"),
+]
+
+
+@pytest.mark.parametrize(("first", "last", "flag", "is_filtered"), CLEARED)
+def test_gradients_of_what_an_earlier_phase_trained(first: str, last: str, flag: str, is_filtered: bool) -> None:
+    text = rewrite(PHASES.format(first=first, last=last, flag=flag)).text
+    assert (TRAINED in text) == is_filtered
+    assert ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in text) != is_filtered
