@@ -76,6 +76,12 @@ FOUND = [
     (
         "FM420",
         Level.MANUAL,
+        "old = {p: p.detach() for p in model.parameters()}\n"
+        "    (x.loss + sum(((p - q) ** 2).sum() for p, q in old.items())).backward()",
+    ),
+    (
+        "FM420",
+        Level.MANUAL,
         "ps = {n: p for n, p in model.named_parameters()}\n    sum((p**2).sum() for n, p in ps.items()).backward()",
     ),
     (
