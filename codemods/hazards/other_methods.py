@@ -69,12 +69,14 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.code.places import place
+from codemods.reading.forwards.calls import QUIET
 from codemods.reading.models.class_layout import model_classes
 from codemods.reading.models.just_made import is_just_made
 from codemods.reading.parameters.of_model import is_summoned
 from codemods.reading.units.held import is_unit, unit_classes
 from codemods.reading.wraps.manual import is_constructor
 from codemods.reading.wraps.process_groups import REPLICATED, strategies
+from codemods.reading.wraps.wrapped import wrapped_module
 
 CODE = "FM426"
 
@@ -99,21 +101,49 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each method, where it is called first."""
     if ctx.mentions("register_fsdp_forward_method"):
         return
-    told: set[cst.FunctionDef] = set()
+    told: set[cst.FunctionDef | str] = set()
     for call in ctx.nodes(cst.Call):
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value == "forward":
             continue
-        method = _method(ctx, call.func)
-        if method is None or method.definition in told or not method.layers or is_summoned(call, ctx):
+        name, method = call.func.attr.value, _method(ctx, call.func)
+        key, is_own = (method.definition, bool(method.layers)) if method is not None else (name, False)
+        if key in told or not (is_own or _is_of_library(ctx, call, call.func)) or is_summoned(call, ctx):
             continue
-        told.add(method.definition)
-        name, layers = method.definition.name.value, " and ".join(f"self.{layer}" for layer in method.layers)
-        message = f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own; so did FSDP1"
+        told.add(key)
+        layers = " and ".join(f"self.{layer}" for layer in method.layers) if method is not None else ""
+        runs = f"runs {layers}" if layers else "of a library's model may run layers"
+        message = f"{name} {runs} past the wrapper, and raises where that is in no unit of its own; so did FSDP1"
         hint = f'register_fsdp_forward_method(model, "{name}") once, below the last fully_shard'
-        if method.was_whole:
+        if method is None or method.was_whole:
             yield finding(CODE, Level.MANUAL, ctx, call, f"{message} not with NO_SHARD", hint)
         else:
             yield finding(CODE, Level.REVIEW, ctx, call, f"{message}, but for NO_SHARD", f"if it raises, {hint}")
+
+
+def _is_of_library(ctx: Context, call: cst.Call, called: cst.Attribute) -> bool:
+    """`vae.encode(x)` of a library's model, where FSDP1 ran it: what the method does is not seen, but for `generate`,
+    which calls the model itself.
+    """
+    name = called.attr.value
+    if (
+        not call.args
+        or name in {"generate", *_MODULE, *QUIET}
+        or name.startswith(_PREFIXES)
+        or place(called.value) in {None, "self"}
+    ):
+        return False
+    if ModelKind.FSDP not in ctx.kinds(called.value):
+        return False
+    wraps = [(o.file, o.node) for o in ctx.origins(called.value) if isinstance(o.node, cst.Call)]
+    return any(
+        is_constructor(where, wrap) and _is_replicated(where, wrap) and _is_made_by_library(where, wrapped_module(wrap))
+        for where, wrap in wraps
+    )
+
+
+def _is_made_by_library(ctx: Context, module: cst.BaseExpression | None) -> bool:
+    made = ctx.origins(module) if module is not None else ()
+    return any(isinstance(o.node, cst.Call) and o.file.dotted(o.node.func) is not None for o in made)
 
 
 def _method(ctx: Context, called: cst.Attribute) -> _Method | None:
