@@ -1446,6 +1446,32 @@ def test_a_module_that_hands_on_what_modules_do_not_have(held: str, method: str,
     assert ("FM445" in rules) is is_found
 
 
+UNWRAPPED = """
+def unwrap(module):
+    return module.net if isinstance(module, ({asked}, list)) else module
+
+
+def clip(module):
+    module = {given}
+    return module.clip_grad_norm_(1.0)
+
+
+def main(net):
+    engine = Engine(net)
+    clip(engine)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "is_found"),
+    [("unwrap(module)", "Engine", False), ("unwrap(module)", "dict", True), ("module", "Engine", True)],
+)
+def test_an_object_whose_model_is_taken_out_first(given: str, asked: str, is_found: bool) -> None:
+    engine = code(MODULE.format(held='super().__getattr__("net")', method="parameters"))
+    rules = {f.rule for f in rewrite(HEAD + engine + code(UNWRAPPED.format(given=given, asked=asked))).findings}
+    assert ("FM445" in rules) is is_found
+
+
 @pytest.mark.parametrize("line", ["model.head = nn.Linear(2, 2)", "model.module.head = nn.Linear(2, 2)"])
 def test_what_is_put_in_can_be_sharded_too(line: str) -> None:
     """Measured: `clip_grad_norm_` raises over plain tensors and DTensors, and runs once the new module is sharded."""
