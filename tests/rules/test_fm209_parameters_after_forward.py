@@ -1147,3 +1147,37 @@ def test_optimizer_that_exchanges_weights_around_an_evaluation() -> None:
         HEAD + body.replace("ScheduleFree", "torch.optim.AdamW") + used.replace("optimizer.train", "model.train")
     )
     assert not any(f.rule == "FM209" for f in quiet.findings)
+
+
+FROZEN = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Frozen:
+    def __init__(self, net):
+        self.net = net
+
+    def __enter__(self):
+        for p in self.net.parameters():
+            p.requires_grad = False
+
+    def __exit__(self, *raised):
+        for p in self.net.parameters():
+            p.requires_grad = True
+
+
+def train(net, xs):
+    model = FSDP(net)
+    frozen = Frozen(model)
+    with {entered}:
+        {block}
+"""
+
+
+@pytest.mark.parametrize("entered", ["frozen", "Frozen(model)"])
+def test_object_that_sets_flags_back_behind_an_evaluation(entered: str) -> None:
+    evaluated = rewrite(FROZEN.format(entered=entered, block="with torch.no_grad():\n            model(xs)")).text
+    assert "        self.net.reshard()\n" in evaluated.split("def __exit__")[1]
+    assert evaluated.count("reshard()") == 1
+    assert "reshard" not in rewrite(FROZEN.format(entered=entered, block="torch.no_grad")).text

@@ -40,7 +40,7 @@ def last_index(calls: list[cst.Call], is_one: Callable[..., bool], *given: objec
     return max((index for index, call in enumerate(calls) if is_one(call, *given)), default=-1)
 
 
-def within(entered: cst.Call, ctx: Context) -> Iterator[cst.Call]:
+def within(entered: cst.BaseExpression, ctx: Context) -> Iterator[cst.Call]:
     """The calls in the block of `with entered(…):`."""
     blocks = [outer for outer in ctx.ancestors(entered) if isinstance(outer, cst.With)]
     around = [block for block in blocks if any(item.item is entered for item in block.items)]
