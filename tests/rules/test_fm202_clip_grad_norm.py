@@ -1199,3 +1199,11 @@ def test_gradients_of_what_an_earlier_phase_trained(first: str, last: str, flag:
     text = rewrite(PHASES.format(first=first, last=last, flag=flag)).text
     assert (TRAINED in text) == is_filtered
     assert ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in text) != is_filtered
+
+
+def test_an_optimizer_that_is_made_once_more_makes_no_phase() -> None:
+    made = "torch.optim.AdamW(p for p in model.parameters() if p.requires_grad)"
+    once = f"if phase == 3:\n            optimizer = {made}\n        train(model, optimizer, data)"
+    text = PHASES.format(first="optimizer.zero_grad()", last="pass", flag="phase in name")
+    text = text.replace(f"train(model, {made}, data)", once)
+    assert TRAINED not in rewrite(text.replace("    for phase", f"    optimizer = {made}\n    for phase")).text
