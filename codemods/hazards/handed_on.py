@@ -89,8 +89,26 @@ def _stand_for(method: cst.Attribute, ctx: Context) -> Iterator[str]:
     for where, owner in classes:
         if _methods(owner, method.attr.value) or (_is_module(where, owner) and method.attr.value in _OF_MODULES):
             continue
+        if _is_taken_out(method.value, owner, ctx):
+            continue
         for asker in _methods(owner, "__getattr__"):
             yield from filter(None, (_handed_on(each, owner, where) for each in where.inside(asker)))
+
+
+def _is_taken_out(value: cst.BaseExpression, owner: cst.ClassDef, ctx: Context) -> bool:
+    """Whether each object comes out of a function that asks for the class: `module = unwrap(module)`."""
+    if not isinstance(value, cst.Name):
+        return False
+    given = ctx.bound(value) or [(where, passed) for where, _, passed in ctx.passed_to(value, value.value)]
+    return bool(given) and all(isinstance(each, cst.Call) and _asks_for(owner, each, where) for where, each in given)
+
+
+def _asks_for(owner: cst.ClassDef, call: cst.Call, ctx: Context) -> bool:
+    """Whether what a call runs asks whether something is of a class."""
+    inside = [(where, node) for where, function in ctx.runs(call) for node in where.inside(function.body)]
+    asked = [(where, node.args[1].value) for where, node in inside if is_call_to(node, "isinstance") and node.args[1:]]
+    named = [(where, name) for where, classes in asked for name in where.inside(classes) if isinstance(name, cst.Name)]
+    return any(origin.node is owner for where, name in named for origin in where.origins(name))
 
 
 def _handed_on(node: cst.CSTNode, owner: cst.ClassDef, ctx: Context) -> str | None:

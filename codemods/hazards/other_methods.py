@@ -67,14 +67,16 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, NotStatic, Origin, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.code.places import place
+from codemods.reading.forwards.calls import QUIET
 from codemods.reading.models.class_layout import model_classes
 from codemods.reading.models.just_made import is_just_made
 from codemods.reading.parameters.of_model import is_summoned
-from codemods.reading.units.policies import policy_classes
-from codemods.reading.units.predicates import class_policies
-from codemods.reading.wraps.manual import argument_name, is_constructor
+from codemods.reading.units.held import is_unit, unit_classes
+from codemods.reading.wraps.manual import is_constructor
+from codemods.reading.wraps.process_groups import REPLICATED, strategies
+from codemods.reading.wraps.wrapped import wrapped_module
 
 CODE = "FM426"
 
@@ -99,21 +101,49 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each method, where it is called first."""
     if ctx.mentions("register_fsdp_forward_method"):
         return
-    told: set[cst.FunctionDef] = set()
+    told: set[cst.FunctionDef | str] = set()
     for call in ctx.nodes(cst.Call):
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value == "forward":
             continue
-        method = _method(ctx, call.func)
-        if method is None or method.definition in told or not method.layers or is_summoned(call, ctx):
+        name, method = call.func.attr.value, _method(ctx, call.func)
+        key, is_own = (method.definition, bool(method.layers)) if method is not None else (name, False)
+        if key in told or not (is_own or _is_of_library(ctx, call, call.func)) or is_summoned(call, ctx):
             continue
-        told.add(method.definition)
-        name, layers = method.definition.name.value, " and ".join(f"self.{layer}" for layer in method.layers)
-        message = f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own; so did FSDP1"
+        told.add(key)
+        layers = " and ".join(f"self.{layer}" for layer in method.layers) if method is not None else ""
+        runs = f"runs {layers}" if layers else "of a library's model may run layers"
+        message = f"{name} {runs} past the wrapper, and raises where that is in no unit of its own; so did FSDP1"
         hint = f'register_fsdp_forward_method(model, "{name}") once, below the last fully_shard'
-        if method.was_whole:
+        if method is None or method.was_whole:
             yield finding(CODE, Level.MANUAL, ctx, call, f"{message} not with NO_SHARD", hint)
         else:
             yield finding(CODE, Level.REVIEW, ctx, call, f"{message}, but for NO_SHARD", f"if it raises, {hint}")
+
+
+def _is_of_library(ctx: Context, call: cst.Call, called: cst.Attribute) -> bool:
+    """`vae.encode(x)` of a library's model, where FSDP1 ran it: what the method does is not seen, but for `generate`,
+    which calls the model itself.
+    """
+    name = called.attr.value
+    if (
+        not call.args
+        or name in {"generate", *_MODULE, *QUIET}
+        or name.startswith(_PREFIXES)
+        or place(called.value) in {None, "self"}
+    ):
+        return False
+    if ModelKind.FSDP not in ctx.kinds(called.value):
+        return False
+    wraps = [(o.file, o.node) for o in ctx.origins(called.value) if isinstance(o.node, cst.Call)]
+    return any(
+        is_constructor(where, wrap) and _is_replicated(where, wrap) and _is_made_by_library(where, wrapped_module(wrap))
+        for where, wrap in wraps
+    )
+
+
+def _is_made_by_library(ctx: Context, module: cst.BaseExpression | None) -> bool:
+    made = ctx.origins(module) if module is not None else ()
+    return any(isinstance(o.node, cst.Call) and o.file.dotted(o.node.func) is not None for o in made)
 
 
 def _method(ctx: Context, called: cst.Attribute) -> _Method | None:
@@ -132,22 +162,16 @@ def _method(ctx: Context, called: cst.Attribute) -> _Method | None:
             methods = {n.name.value: n for n in owner.body.body if isinstance(n, cst.FunctionDef)}
             method = methods.get(called.attr.value)
             if method is not None:
-                units = _units(origin.file, origin.node)
+                units = unit_classes(origin.file, origin.node)
                 run = dict.fromkeys(_layers(where, method, methods, set()))
-                layers = [each for each in run if not _is_unit(each, classes, units)]
+                layers = [each for each in run if not is_unit(each, classes, units)]
                 return _Method(method, layers, _is_replicated(origin.file, origin.node))
     return None
 
 
 def _is_replicated(ctx: Context, wrap: cst.Call) -> bool:
-    given = [a.value for a in wrap.args if argument_name(a) == "sharding_strategy"]
-    made = [origin for value in given for origin in ctx.origins(value)]
-    return bool(made) and all(_names_no_shard(origin) for origin in made)
-
-
-def _names_no_shard(origin: Origin) -> bool:
-    node = origin.node
-    return isinstance(node, (cst.Name, cst.Attribute)) and origin.file.fsdp1(node) == "ShardingStrategy.NO_SHARD"
+    names = strategies(ctx, wrap)
+    return bool(names) and all(name == REPLICATED for name in names)
 
 
 def _layers(
@@ -168,42 +192,6 @@ def _layers(
                 yield from _layers(ctx, methods[name], methods, seen)
         elif name not in _MODULE and not name.startswith(_PREFIXES):
             yield name
-
-
-def _units(ctx: Context, wrap: cst.Call) -> set[cst.CSTNode | str]:
-    """The classes of a policy, as far as they are seen: definitions, and the names of a library's."""
-    given = [a.value for a in wrap.args if argument_name(a) == "auto_wrap_policy"]
-    found: set[cst.CSTNode | str] = set()
-    for origin in (each for value in given for each in ctx.origins(value)):
-        try:
-            policies = class_policies(origin)
-        except NotStatic:
-            return set()
-        for policy in policies:
-            found |= {each for o in policy.file.elements(policy_classes(policy)) for each in _class(o)}
-    return found
-
-
-def _is_unit(layer: str, classes: Sequence[tuple[Context, cst.ClassDef]], units: set[cst.CSTNode | str]) -> bool:
-    """Whether all that the model puts into an attribute is of a class that the policy wraps."""
-    held = [
-        (where, assign.value)
-        for where, owner in classes
-        for assign in where.inside(owner)
-        if isinstance(assign, cst.Assign) and any(place(t.target) == f"self.{layer}" for t in assign.targets)
-    ]
-    return bool(held) and all(
-        isinstance(value, cst.Call) and any(kind in units for o in where.origins(value.func) for kind in _class(o))
-        for where, value in held
-    )
-
-
-def _class(origin: Origin) -> list[cst.CSTNode | str]:
-    node = origin.node
-    if isinstance(node, cst.ClassDef):
-        return [node]
-    dotted = origin.file.dotted(node) if isinstance(node, cst.BaseExpression) else None
-    return [dotted] if dotted is not None else []
 
 
 CHECK = Check(

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix
+from codemods.reading.code.only_asks import only_asks
 from codemods.reading.edits.layout import comments_in, insertion
 from codemods.reading.edits.negation import conjuncts
 
@@ -61,6 +62,29 @@ def collapsed(file: Context, made: Collected) -> Iterator[Fix]:
             other = branches.orelse if _is_all_there_is(lines[1], file, made) else None
             gone = [Edit(*file.whole_lines(each), "") for each in (lines[0], other or lines[1])]
             yield Fix([insertion(file, branches, [text]), *gone])
+    for branch in file.nodes(cst.If):
+        if _is_touched(branch.body, file, starts) and _says_what_is_above(branch, file, made):
+            yield Fix([Edit(*file.whole_lines(branch), "")])
+
+
+def _says_what_is_above(branch: cst.If, file: Context, made: Collected) -> bool:
+    """Whether `if fsdp: net = model` came to the same as the line above it, `net = model`."""
+    block = file.parent(branch)
+    if (
+        branch.orelse is not None
+        or not isinstance(block, (cst.IndentedBlock, cst.Module))
+        or len(branch.body.body) != 1
+    ):
+        return False
+    index, line = list(block.body).index(branch), branch.body.body[0]
+    above = block.body[index - 1] if index else None
+    if not isinstance(line, cst.SimpleStatementLine) or not isinstance(above, cst.SimpleStatementLine):
+        return False
+    if len(line.body) != 1 or len(above.body) != 1 or "#" in file.code(branch):
+        return False
+    made_of = above.body[0].value if isinstance(above.body[0], cst.Assign) else None
+    is_read = made_of is not None and _only_asks(made_of, file) and only_asks(file, branch.test)
+    return is_read and _became_one(line, above, file, made)
 
 
 def _comments(choice: cst.If, lines: Sequence[cst.SimpleStatementLine], file: Context) -> tuple[str | None, str]:

@@ -76,6 +76,40 @@ def test_an_if_whose_branches_say_the_same_goes() -> None:
     assert text.endswith("    model = fully_shard(net)\n    name = model.head\n    return name\n")
 
 
+ABOVE = """\
+def is_sharded(model):
+    return isinstance(model, FSDP)
+
+
+def ask(net, cfg):
+    model = FSDP(net)
+    inner = model
+    if {test}:
+        inner = model.module
+    return inner
+"""
+
+
+@pytest.mark.parametrize("test", ["cfg.fsdp", "is_sharded(model)", "isinstance(model, FSDP)"])
+def test_an_if_that_says_what_stands_above_goes(test: str) -> None:
+    text = rewrite(HEAD + ABOVE.format(test=test)).text
+    assert text.endswith("    model = fully_shard(net)\n    inner = model\n    return inner\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cfg.fsdp", "cfg.ask()"),
+        ("cfg.fsdp:", "cfg.fsdp:  # sharded"),
+        ("    inner = model\n    if", "    inner = model\n    print(inner)\n    if"),
+        ("model.module\n", "model.module\n        print(inner)\n"),
+        ("    return inner", "    else:\n        inner = net\n    return inner"),
+    ],
+)
+def test_an_if_that_says_more_than_what_stands_above_stays(old: str, new: str) -> None:
+    assert "        inner = model\n" in rewrite(HEAD + ABOVE.format(test="cfg.fsdp").replace(old, new)).text
+
+
 def test_a_device_is_only_asked_for() -> None:
     branches = (
         "    if torch.cuda.is_available():\n        m = FSDP(net, device_id=0)\n    else:\n        m = FSDP(net)\n"

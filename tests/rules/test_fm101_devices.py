@@ -274,6 +274,19 @@ def test_device_of_a_choice_is_set_where_there_is_one(device: str, test: str, ow
     assert text.count("set_device") == text.count(line) == bool(test)
 
 
+@pytest.mark.parametrize(
+    ("device", "line"),
+    [
+        ('"mps:0"', ""),
+        ('"cuda:0" if args.gpu else "mps"', "if torch.cuda.is_available():\n        torch.cuda.set_device(device)"),
+    ],
+)
+def test_device_of_apple_is_not_set(device: str, line: str) -> None:
+    text = rewrite(HEAD + f"    device = {device}\n    return FSDP(net, device_id=device)\n").text
+    assert text.count("set_device") == bool(line)
+    assert line in text
+
+
 def test_device_that_a_function_chooses() -> None:
     """A mesh is of the device that it returns, which may be the CPU."""
     result = rewrite(

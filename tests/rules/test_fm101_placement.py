@@ -421,6 +421,14 @@ def test_mesh_of_two_dimensions_without_a_hybrid_strategy_is_said() -> None:
     assert "FSDP1 sharded over the first, dp, alone" in found.message
 
 
+@pytest.mark.parametrize(("shape", "level"), [("(8, 1)", Level.REVIEW), ("(2, 4)", Level.REWRITTEN)])
+def test_replicas_of_one_rank_each_were_never_averaged(shape: str, level: Level) -> None:
+    line = MESH.format(shape, '("replicate", "shard")')
+    (found,) = rewrite(HEAD + f"    {line}\n    return FSDP(model, {HYBRID}device_mesh=mesh)\n").findings
+    assert found.level is level
+    assert "FSDP1 did not average the gradients of shard groups of one rank each" in found.message
+
+
 def test_mesh_is_made_once() -> None:
     policy = HEAD.replace("import torch\n", "from functools import partial\n\nimport torch\n", 1).replace(
         "\n\n\ndef", "\nfrom torch.distributed.fsdp.wrap import lambda_auto_wrap_policy\n\n\ndef"

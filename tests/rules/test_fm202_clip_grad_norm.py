@@ -134,6 +134,37 @@ def test_gradients_on_two_meshes_have_no_norm_of_torchs(of_part: str, of_model: 
     assert result.support == ({"clip_grad_norm_on_meshes_"} if is_mixed else set())
 
 
+PARTS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def with_parts(net):
+    net.head = FSDP(net.head, sharding_strategy=ShardingStrategy.{})
+    return net
+"""
+ROOT = """\
+from parts import with_parts
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    net = with_parts(net)
+    return net
+
+
+def train(net, xs):
+    model = FSDP(build(net))
+    model(xs).sum().backward()
+    model.clip_grad_norm_(1.0)
+"""
+
+
+@pytest.mark.parametrize(("of_part", "is_mixed"), [("NO_SHARD", True), ("SHARD_GRAD_OP", False)])
+def test_a_part_that_another_file_wraps_may_lie_on_another_mesh(of_part: str, is_mixed: bool) -> None:
+    result = rewrite_files({"parts.py": PARTS.format(of_part), "train.py": ROOT})
+    assert result.support == ({"clip_grad_norm_on_meshes_"} if is_mixed else set())
+
+
 NAMED = [
     pytest.param("", "torch.nn.utils.clip_grad_norm_", id="nothing"),
     pytest.param('    args["ignored_modules"] = [net.head]\n', "clip_mixed_grad_norm_", id="what it ignores"),
@@ -1142,3 +1173,47 @@ def test_what_a_script_that_wraps_nothing_calls_too() -> None:
     ).text
     assert "    model.reshard()\n    model.zero_grad()" in text
     assert "    return torch.nn.utils.get_total_norm(grads).full_tensor()\n" in text
+
+
+PHASES = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(model, optimizer, data):
+    for x in data:
+        {first}
+        model(x).sum().backward()
+        model.clip_grad_norm_(1.0)
+        optimizer.step()
+        {last}
+
+
+def main(net, phases, data):
+    model = FSDP(net)
+    for phase in phases:
+        for name, p in model.named_parameters():
+            p.requires_grad = {flag}
+        train(model, torch.optim.AdamW(p for p in model.parameters() if p.requires_grad), data)
+"""
+TRAINED = "torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)\n"
+CLEARED = [
+    pytest.param("optimizer.zero_grad()", "pass", "phase in name", True, id="in front of the next backward"),
+    pytest.param("pass", "optimizer.zero_grad()", "phase in name", False, id="behind each step"),
+    pytest.param("optimizer.zero_grad()", "pass", "True", False, id="nothing is frozen"),
+]
+
+
+@pytest.mark.parametrize(("first", "last", "flag", "is_filtered"), CLEARED)
+def test_gradients_of_what_an_earlier_phase_trained(first: str, last: str, flag: str, is_filtered: bool) -> None:
+    text = rewrite(PHASES.format(first=first, last=last, flag=flag)).text
+    assert (TRAINED in text) == is_filtered
+    assert ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in text) != is_filtered
+
+
+def test_an_optimizer_that_is_made_once_more_makes_no_phase() -> None:
+    made = "torch.optim.AdamW(p for p in model.parameters() if p.requires_grad)"
+    once = f"if phase == 3:\n            optimizer = {made}\n        train(model, optimizer, data)"
+    text = PHASES.format(first="optimizer.zero_grad()", last="pass", flag="phase in name")
+    text = text.replace(f"train(model, {made}, data)", once)
+    assert TRAINED not in rewrite(text.replace("    for phase", f"    optimizer = {made}\n    for phase")).text

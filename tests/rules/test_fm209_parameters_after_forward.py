@@ -1083,3 +1083,103 @@ def test_a_target_that_a_function_inside_runs_without_gradients_has_had_no_backw
     wrap = "def wrap(net):\n    return FSDP(net)\n\n\ndef main("
     text = TARGET_INSIDE.replace(SEPARATE, made).replace("def main(", wrap)
     assert "            target.reshard()\n            for q, k in zip" in rewrite(text).text
+
+
+FLAGS_SET_BACK = """\
+import contextlib
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Gan:
+    def __init__(self, gen, disc):
+        self.nets = {{"gen": FSDP(gen), "disc": FSDP(disc)}}
+
+    def step(self, xs):
+        with frozen({given}):
+            self.nets["disc"](self.nets["gen"](xs)).sum().backward()
+            {last}
+
+
+@contextlib.contextmanager
+def frozen(nets):
+    for net in nets:
+        for p in net.parameters():
+            p.requires_grad = False
+    yield
+    for net in nets:
+        for p in net.parameters():
+            p.requires_grad = True
+"""
+
+
+def test_context_manager_that_sets_flags_back_behind_an_evaluation() -> None:
+    of_dict = FLAGS_SET_BACK.replace("in nets", "in nets.values()")
+    of_one = FLAGS_SET_BACK.replace("    for net in nets:\n    ", "").replace("        p.req", "    p.req")
+    of_one = of_one.replace("nets)", "net)")
+    set_back = ["model.reshard()", "net.reshard()", "reshard_all(net)"]
+    for text, given in ((of_dict, "self.nets"), (of_one, 'self.nets["disc"]')):
+        evaluated = rewrite(
+            text.format(given=given, last='with torch.no_grad():\n                self.nets["disc"](xs)')
+        )
+        behind = evaluated.text.split("    yield\n")[1]
+        assert sum(behind.count(each) for each in set_back) == 1, behind
+        assert "reshard" not in evaluated.text.split("def frozen")[1].split("yield")[0]
+        assert "reshard" not in rewrite(text.format(given=given, last="xs.add_(1)")).text
+
+
+def test_optimizer_that_exchanges_weights_around_an_evaluation() -> None:
+    used = code("""
+        def evaluate(model, optimizer, xs):
+            optimizer.eval()
+            with torch.no_grad():
+                value = model(xs)
+            optimizer.train()
+            return value
+        """)
+    body = "    optimizer = ScheduleFree(model.parameters())\n    evaluate(model, optimizer, xs)\n"
+    result = rewrite(
+        HEAD.replace("import torch\n", "import torch\nfrom schedulefree import ScheduleFree\n") + body + used
+    )
+    found = [f for f in result.findings if f.rule == "FM209"]
+    assert [f.level for f in found] == [Level.REVIEW]
+    assert result.text.splitlines()[found[0].line - 1].strip() in {"optimizer.train()", "return value"}
+    quiet = rewrite(
+        HEAD + body.replace("ScheduleFree", "torch.optim.AdamW") + used.replace("optimizer.train", "model.train")
+    )
+    assert not any(f.rule == "FM209" for f in quiet.findings)
+
+
+FROZEN = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Frozen:
+    def __init__(self, net):
+        self.net = net
+
+    def __enter__(self):
+        for p in self.net.parameters():
+            p.requires_grad = False
+
+    def __exit__(self, *raised):
+        for p in self.net.parameters():
+            p.requires_grad = True
+
+
+def train(net, xs):
+    model = FSDP(net)
+    frozen = Frozen(model)
+    with {entered}:
+        {block}
+"""
+
+
+@pytest.mark.parametrize("entered", ["frozen", "Frozen(model)"])
+def test_object_that_sets_flags_back_behind_an_evaluation(entered: str) -> None:
+    evaluated = rewrite(FROZEN.format(entered=entered, block="with torch.no_grad():\n            model(xs)")).text
+    assert "        self.net.reshard()\n" in evaluated.split("def __exit__")[1]
+    assert evaluated.count("reshard()") == 1
+    assert "reshard" not in rewrite(FROZEN.format(entered=entered, block="torch.no_grad")).text

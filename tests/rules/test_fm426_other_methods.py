@@ -79,6 +79,35 @@ def test_what_ran_with_no_shard_needs_a_person() -> None:
     check_marked(text + "    print(model.encode(x))\n", "FM426", Level.MANUAL, "so did FSDP1 not")
 
 
+LIBRARY = """\
+import torch
+from diffusers import AutoencoderKL
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def main(x):
+    vae = AutoencoderKL.from_pretrained("vae").cuda()
+    vae = FSDP(vae, device_id=0, sharding_strategy=ShardingStrategy.{strategy})
+    with torch.no_grad():
+        {called}
+"""
+
+
+@pytest.mark.parametrize(
+    ("called", "strategy", "is_found"),
+    [
+        ("vae.encode(x)", "NO_SHARD", True),
+        ("vae.encode(x)", "FULL_SHARD", False),  # FSDP1 raised
+        ("vae(x)", "NO_SHARD", False),
+        ("vae.to(x)", "NO_SHARD", False),
+        ("vae.generate(x)", "NO_SHARD", False),
+    ],
+)
+def test_methods_of_a_librarys_model_that_ran_with_no_shard(called: str, strategy: str, is_found: bool) -> None:
+    found = rewrite(LIBRARY.format(called=called, strategy=strategy)).findings
+    assert [each.level for each in found if each.rule == "FM426"] == [Level.MANUAL] * is_found
+
+
 UNITS = [
     "ModuleWrapPolicy({nn.Linear})",
     "ModuleWrapPolicy(module_classes={nn.ReLU, nn.Linear})",

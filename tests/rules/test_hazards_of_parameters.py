@@ -79,6 +79,12 @@ FOUND = [
     (
         "FM420",
         Level.MANUAL,
+        "old = {p: p.detach() for p in model.parameters()}\n"
+        "    (x.loss + sum(((p - q) ** 2).sum() for p, q in old.items())).backward()",
+    ),
+    (
+        "FM420",
+        Level.MANUAL,
         "ps = {n: p for n, p in model.named_parameters()}\n    sum((p**2).sum() for n, p in ps.items()).backward()",
     ),
     (
@@ -516,4 +522,25 @@ UNITS = "auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True"
 def test_values_of_its_own_parameters_that_a_model_returns(body: str, settings: str, is_found: bool) -> None:
     """Measured: FSDP1 with use_orig_params=True adds 0; FSDP2 raises of plain tensors beside DTensors."""
     found = rewrite(RUNNING.format(body=body, settings=settings)).findings
+    assert [each.level for each in found if each.rule == "FM420"] == [Level.MANUAL] * is_found
+
+
+PART = """\
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.head = Net(), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.head(x).sum() + self.net(x)
+
+
+"""
+
+
+@pytest.mark.parametrize(("unit", "is_found"), [("Block", True), ("Net", False), ("torch.nn.ReLU", False)])
+def test_values_of_its_parameters_that_a_part_of_a_model_returns(unit: str, is_found: bool) -> None:
+    body = "return loss + 0.0 * sum(p.sum() for p in self.parameters())"
+    text = RUNNING.format(body=body, settings=UNITS.replace("Block", unit)).replace("FSDP(Net()", "FSDP(Outer()")
+    found = rewrite(text.replace("def train", f"{PART}def train")).findings
     assert [each.level for each in found if each.rule == "FM420"] == [Level.MANUAL] * is_found

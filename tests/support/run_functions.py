@@ -349,10 +349,10 @@ def clipping_offloaded_gradients() -> None:
 
 @check()
 def clipping_with_ignored_parameters() -> None:
-    for norm_type in (2, float("inf")):
-        clip_both(norm_type, ignored="out", clip=support.clip_any_grad_norm_)
-    for clip in (support.clip_mixed_grad_norm_, support.clip_grad_norm_on_meshes_):
-        clip_both(2, ignored="out", clip=clip)
+    for clip in (support.clip_any_grad_norm_, support.clip_grad_norm_on_meshes_):
+        for norm_type in (2, float("inf")):
+            clip_both(norm_type, ignored="out", clip=clip)
+    clip_both(2, ignored="out", clip=support.clip_mixed_grad_norm_)
 
 
 @check()

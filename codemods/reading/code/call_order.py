@@ -40,7 +40,7 @@ def last_index(calls: list[cst.Call], is_one: Callable[..., bool], *given: objec
     return max((index for index, call in enumerate(calls) if is_one(call, *given)), default=-1)
 
 
-def within(entered: cst.Call, ctx: Context) -> Iterator[cst.Call]:
+def within(entered: cst.BaseExpression, ctx: Context) -> Iterator[cst.Call]:
     """The calls in the block of `with entered(…):`."""
     blocks = [outer for outer in ctx.ancestors(entered) if isinstance(outer, cst.With)]
     around = [block for block in blocks if any(item.item is entered for item in block.items)]
@@ -49,5 +49,9 @@ def within(entered: cst.Call, ctx: Context) -> Iterator[cst.Call]:
 
 def is_behind_yield(call: cst.CSTNode, function: cst.FunctionDef, ctx: Context) -> bool:
     """Whether a context manager comes here when its block is left."""
-    yields = [node for node in ctx.inside(function.body) if isinstance(node, cst.Yield) and ctx.scope(node) is function]
-    return any(ctx.span(each)[1] <= ctx.span(call)[0] for each in yields)
+    return any(ctx.span(each)[1] <= ctx.span(call)[0] for each in yields(function, ctx))
+
+
+def yields(scope: cst.CSTNode, ctx: Context) -> list[cst.Yield]:
+    """Where a generator, or a context manager, hands on."""
+    return [node for node in ctx.inside(scope) if isinstance(node, cst.Yield) and ctx.scope(node) is scope]

@@ -29,6 +29,7 @@ from codemods.reading.forwards.calls import (
 _EVALUATES = frozenset({"eval", "evaluate", "evaluation", "valid", "validate", "validation", "test"})
 _EVALUATES |= {"generate", "sample", "infer", "inference", "predict"}
 """Words of functions that are not seen, and run the model that they are given."""
+_EXIT = "__exit__"
 _DEPTH = 3
 """Callers that are followed up from where a model is a parameter."""
 
@@ -142,7 +143,18 @@ def ran_in_callers(
                 return True
         if depth and ran_in_callers(call, name, where, is_run, depth - 1):
             return True
+    entered = _entered(function, ctx) if isinstance(function, cst.FunctionDef) and function.name.value == _EXIT else ()
+    if any(is_run(other, model, where) for where, item in entered for other in within(item, where)):
+        return True
     return _ran_before_it_is_read(function, model, ctx, is_run)
+
+
+def _entered(function: cst.FunctionDef, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
+    """What `with frozen(model):` enters, an object of the class that a method is of."""
+    owner = ctx.scope(function)
+    for where, call in ctx.called_as_named(owner) if isinstance(owner, cst.ClassDef) else ():
+        items = (item.item for block in where.nodes(cst.With) for item in block.items)
+        yield from ((where, each) for each in items if any(o.node is call for o in where.origins(each)))
 
 
 def _ran_before_it_is_read(function: cst.CSTNode, model: str, ctx: Context, is_run: Callable[..., bool]) -> bool:

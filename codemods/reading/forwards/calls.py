@@ -33,13 +33,13 @@ GRAD_MODES = (*_NO_GRAD, _SWITCH)
 
 
 def model_of_forward(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
-    """The wrapped model of `model(x)` and `model.generate(x)`."""
+    """The wrapped model of `model(x)`, `nets["model"](x)` and `model.generate(x)`."""
     function = call.func
-    if not isinstance(function, (cst.Name, cst.Attribute)) or is_attribute(function, *QUIET):
+    if not isinstance(function, (cst.Name, cst.Attribute, cst.Subscript)) or is_attribute(function, *QUIET):
         return None
     if ModelKind.FSDP in ctx.kinds(function):
         return function
-    if isinstance(function, cst.Name) or ctx.dotted(function) is not None:
+    if not isinstance(function, cst.Attribute) or ctx.dotted(function) is not None:
         return None
     return function.value if ModelKind.FSDP in ctx.kinds(function.value) else None
 

@@ -81,6 +81,31 @@ def handed_on(ctx: Context) -> Iterator[Reading]:
         for given in _given(loop):
             if gives_parameters(given, ctx):
                 yield Reading(given, loop, parameter_of(given, loop))
+        for given, key in _over_keys(loop):
+            if has_parameters_as_keys(given, ctx):
+                yield Reading(given, loop, key)
+
+
+def _over_keys(loop: Loop) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """The dicts whose keys a loop goes over, `d` of `d`, `d.keys()` and `d.items()`, and what it calls one."""
+    for head in heads(loop):
+        owner = called_on(head.iter, "items", "keys")
+        if owner is None:
+            yield head.iter, head.target
+        elif called_on(head.iter, "keys") is not None:
+            yield owner, head.target
+        elif isinstance(head.target, cst.Tuple):
+            yield owner, head.target.elements[0].value
+
+
+def has_parameters_as_keys(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether an expression is a dict that is keyed by a wrapped model's parameters."""
+    if isinstance(made, (cst.Name, cst.Attribute)) and depth:
+        return any(has_parameters_as_keys(o.node, o.file, depth - 1) for o in ctx.origins(made) if o.node is not made)
+    if not isinstance(made, cst.DictComp):
+        return False
+    readers = (call for call in _readers(made, ctx) if ctx.code(parameter_of(call, made)) == ctx.code(made.key))
+    return any(_is_sharded(receiver(call), call, ctx) for call in readers)
 
 
 def _given(loop: Loop) -> Iterator[cst.BaseExpression]:

@@ -7,7 +7,7 @@ import libcst as cst
 from codemods.api import Context, Origin
 from codemods.plan import Plan
 from codemods.reading.wraps.manual import is_constructor
-from codemods.reading.wraps.parts import root_around
+from codemods.reading.wraps.parts import root_around, wraps_parts
 
 _IGNORED = ("ignored_modules", "ignored_parameters", "ignored_states")
 
@@ -55,10 +55,17 @@ def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) 
 
 
 def may_mix_meshes(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:
-    """Whether parts of a model may lie on another mesh than the rest, such as one of replicas alone for NO_SHARD."""
+    """Whether parts of a model may lie on another mesh than the rest, such as one of replicas alone for NO_SHARD.
+
+    A part whose root is not seen, since other functions or files wrap that, may be one of any model.
+    """
     roots = [call for where, call in _wraps(ctx, model) if is_constructor(where, call)]
-    parts = ((root_around(where, call), call) for where, call in ctx.wrapping.calls(ctx.path))
-    return any(root in roots and _has_mesh(root, plan) != _has_mesh(part, plan) for root, part in parts if root)
+    for where, part in ctx.wrapping.calls(ctx.path):
+        root = root_around(where, part)
+        around = [root] if root is not None else roots if wraps_parts(where, part) else []
+        if any(each in roots and _has_mesh(each, plan) != _has_mesh(part, plan) for each in around if each is not part):
+            return True
+    return False
 
 
 def _has_mesh(call: cst.Call, plan: Plan) -> bool:

@@ -10,6 +10,7 @@ from codemods.reading.wraps.manual import arguments, class_given, is_constructor
 
 _ALL = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
 _OF_RECIPES = ("llama_recipes.utils.fsdp_utils.hsdp_device_mesh", "llama_cookbook.utils.fsdp_utils.hsdp_device_mesh")
+REPLICATED = "ShardingStrategy.NO_SHARD"
 _MAKERS = (".init_device_mesh", *_OF_RECIPES)
 """Torch's function, and the one around it that programs take from the llama recipes."""
 
@@ -59,8 +60,13 @@ def may_be_hybrid(ctx: Context, model: cst.BaseExpression) -> bool:
 
 
 def _is_hybrid(where: Context, call: cst.Call) -> bool:
+    return any("HYBRID" in name for name in strategies(where, call))
+
+
+def strategies(where: Context, call: cst.Call) -> list[str]:
+    """FSDP1's names of the strategies that a constructor call names, empty ones for what is not seen."""
     named = (a for a in arguments(where, call) if a.keyword is not None and a.keyword.value == "sharding_strategy")
-    return any("HYBRID" in _name(origin) for given in named for origin in where.origins(given.value))
+    return [_name(origin) for given in named for origin in where.origins(given.value)]
 
 
 def _wraps(where: Context, call: cst.Call) -> bool:
@@ -93,4 +99,4 @@ def _names_no_group(where: Context, call: cst.Call) -> bool:
 
 
 def _name(origin: Origin) -> str:
-    return (isinstance(origin.node, cst.Attribute) and origin.file.fsdp1(origin.node)) or ""
+    return (isinstance(origin.node, (cst.Attribute, cst.Name)) and origin.file.fsdp1(origin.node)) or ""

@@ -36,8 +36,10 @@ empty shard, for a norm type that only run time knows, for a model with ignored 
 (NO_SHARD inside of FULL_SHARD), a function of the support module is called, written for that case. So it is for
 offloaded ones, unless the program is seen to start groups that take CPU tensors: `init_process_group("nccl")` becomes
 `"cpu:gloo,cuda:nccl"`. Where the model runs between the backward and the clipping, it is resharded first: until then,
-`parameters()` of an FSDP2 model has copies without gradients. What is not seen to be an FSDP model keeps its own method
-where it has one: XLA's wrapper computes a global norm of plain shards.
+`parameters()` of an FSDP2 model has copies without gradients. Where a training of phases makes a new optimizer for
+each, what is frozen since may keep its last gradient, which FSDP1 dropped: what requires one is clipped there, and no
+more. What is not seen to be an FSDP model keeps its own method where it has one: XLA's wrapper computes a global norm
+of plain shards.
 
 ## References
 
@@ -71,6 +73,7 @@ from codemods.reading.gradients.clipping import (
     is_torchs_otherwise,
     may_be_anothers,
 )
+from codemods.reading.gradients.stale import may_have_stale_gradients
 from codemods.reading.models.frozen import ignores_only_frozen
 from codemods.reading.parameters.of_model import READERS
 from codemods.reading.wraps.left_out import ignores_parameters
@@ -156,7 +159,10 @@ def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[Model
         suffix, what = "" if _is_dropped(call, ctx) else ".full_tensor()", function
         function = _named_beside(call, ctx) or function
     arguments = f",{gap or ' '}{ctx.quote_text(first, end - 1)}" if given else ""
-    parameters = f"{'' if by_class else gap}{ctx.quote(model)}.parameters()"
+    parameters = f"{ctx.quote(model)}.parameters()"
+    if may_have_stale_gradients(call, ctx):
+        parameters = f"[p for p in {parameters} if p.requires_grad]"
+    parameters = f"{'' if by_class else gap}{parameters}"
     message, imports = f"{_FUNCTION} becomes {what}", [item] if support or function == what else []
     if ModelKind.FSDP not in held:
         changed = _but_for_others(model, call, f"{function}({parameters}{arguments}){suffix}", ctx)

@@ -192,6 +192,9 @@ def clip_grad_norm_on_meshes_(parameters: Iterable[Any], max_norm: float, norm_t
     norms = [norm_of_shards(some, float(norm_type)) for mesh, some in by_mesh.items() if mesh is not None]
     norms.append(get_total_norm([param.grad for param in by_mesh.get(None, ())], float(norm_type)))
     norm = get_total_norm(norms, float(norm_type))
+    for mesh in by_mesh:
+        if mesh is not None and math.isinf(float(norm_type)):  # the largest of all ranks, as in FSDP1
+            dist.all_reduce(norm, dist.ReduceOp.MAX, mesh.get_group(mesh.ndim - 1))
     for some in by_mesh.values():
         clip_grads_with_norm_(some, max_norm, norm)
     return norm

@@ -47,7 +47,8 @@ Between a forward and its backward `model.zero_grad()` needs the same, and in a 
 that writes to parameters, or to a dict of them by name, of a model that may have run since its own last backward, such
 as an average, and `update_parameters` of torch's `AveragedModel`: FSDP2 raises there. Whether it may is asked of the
 function and of its callers; what takes the model runs it, but for what is named after saving, loading, averaging or
-the like.
+the like. An optimizer with a `train()` of its own, which puts other weights into the model behind an evaluation, is
+reported: both take the root's weights from before in the next forward, but for a save in between, which reshards.
 
 ## References
 
@@ -60,7 +61,7 @@ import re
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
+from codemods.api import Context, Fix, Level, ModelKind, Rule, finding, left
 from codemods.plan import PlannedContext
 from codemods.reading.code.arguments import by_parameter
 from codemods.reading.code.enclosing import call_given, enclosing, is_inside, is_self, named, upward
@@ -73,7 +74,7 @@ from codemods.reading.edits.resharding import reshards
 from codemods.reading.forwards.after_forward import reads_after_forward, trains_before
 from codemods.reading.forwards.calls import GRAD_MODES
 from codemods.reading.gradients.unsynced import computes_gradients, follows_step
-from codemods.reading.parameters.of_model import READERS, is_summoned, parameter_of, variable_of
+from codemods.reading.parameters.of_model import READERS, is_of_wrapped, is_summoned, parameter_of, variable_of
 from codemods.tables.names import SUMMON
 
 from .left_whole import FREEZE, is_for_optimizer, is_same_of_copies, taken_after_forward
@@ -83,9 +84,15 @@ CODE = "FM209"
 
 _FOREACH = re.compile(r"_foreach_\w+_")
 _AVERAGE = "update_parameters"
+_EXCHANGE = "train"
 _METHODS = (*READERS, FREEZE, "zero_grad", _AVERAGE)
 _COPIES = "after a forward without a backward the root's parameters are copies"
 _STALE = "; behind an evaluation FSDP1 did not use what is written here in the next one"
+_EXCHANGED = (
+    "an optimizer puts other weights into the model behind an evaluation: the next forward takes the root's from"
+    " before, as FSDP1's did; FSDP2 saves the new ones there, FSDP1 saved those from before"
+)
+_RESHARD = "call reshard() of the model in front of it, which trains as a model that is not sharded does"
 _COMPARE = "compare its evaluations, and what trains on their values, with those of new runs only"
 
 
@@ -94,6 +101,8 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     if call.func.attr.value == _AVERAGE:
         return _of_average(call, call.func.value, ctx)
+    if call.func.attr.value == _EXCHANGE:
+        return _of_exchange(call, call.func.value, ctx)
     if _is_running(call.func.value, ctx):
         return None
     if not _may_get_copies(call, call.func, ctx):
@@ -164,6 +173,13 @@ def _of_average(call: cst.Call, average: cst.BaseExpression, ctx: PlannedContext
     lines, imports = reshards(ctx, models, call)
     message = f"`{ctx.plain(lines[0])}` in front: {_COPIES}{_STALE}"
     return Fix([insertion(ctx, call, lines)], [finding(CODE, Level.REVIEW, ctx, call, message, _COMPARE)], imports)
+
+
+def _of_exchange(call: cst.Call, optimizer: cst.BaseExpression, ctx: PlannedContext) -> Fix | None:
+    """`optimizer.train()` of one that exchanges the weights around an evaluation: a schedule-free one."""
+    if call.args or ModelKind.FSDP in ctx.kinds(optimizer) or not ctx.mentions(*GRAD_MODES):
+        return None
+    return left(CODE, Level.REVIEW, ctx, call, _EXCHANGED, _RESHARD) if is_of_wrapped(optimizer, ctx) else None
 
 
 def _may_be_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
@@ -298,4 +314,4 @@ def _is_written_as(name: str, loop: cst.For, ctx: Context) -> bool:
     return re.search(written, ctx.code(loop.body)) is not None
 
 
-RULE = Rule(CODE, "parameters-after-forward", __doc__, nodes=(cst.Call,), fix=fix, methods=_METHODS)
+RULE = Rule(CODE, "parameters-after-forward", __doc__, nodes=(cst.Call,), fix=fix, methods=(*_METHODS, _EXCHANGE))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.code.call_order import yields
 from codemods.reading.code.enclosing import enclosing, is_inside
 from codemods.reading.code.shapes import called_on, is_attribute, only_target
 from codemods.reading.forwards.after_forward import holds_copies, runs_before
@@ -120,9 +121,13 @@ def _sets_flag(node: cst.CSTNode, ctx: Context) -> bool:
 
 
 def _is_second(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether the same is done above, on each way to here, and the model does not run in between."""
+    """Whether the same is done above, on each way to here, and the model does not run in between: in the block of a
+    context manager it may.
+    """
     name, start, outer = ctx.code(model), ctx.span(call)[0], set(ctx.ancestors(call))
-    above = [other for other in ctx.calls(ctx.scope(call)) if ctx.span(other)[1] <= start]
+    first = max((end for _, end in map(ctx.span, yields(ctx.scope(call), ctx)) if end <= start), default=0)
+    ended = [other for other in ctx.calls(ctx.scope(call)) if ctx.span(other)[1] <= start]
+    above = [other for other in ended if ctx.span(other)[0] >= first]
     for index, other in enumerate(above):
         same = _taken(other, ctx)
         if same is not None and ctx.code(same) == name and _block(_place(other, same, ctx), ctx) in outer:

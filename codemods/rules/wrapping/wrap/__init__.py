@@ -38,7 +38,9 @@ The shard groups, the number of all-gathers and reduce-scatters and the losses a
 torch 2.13. Where a value is only known at run time, the call becomes `shard_model(...)` of the support module,
 which takes the same arguments and decides there. `reshard_after_forward` is left out for FULL_SHARD because FSDP1
 keeps the root gathered after forward, as FSDP2 does by default. FSDP2 reads a mesh of two dimensions as (replicate,
-shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dimension is what is passed on.
+shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dimension is what is passed on. Under a
+hybrid strategy whose shard groups are of one rank FSDP1 switched to NO_SHARD over that rank, and trained a model of its
+own on each; FSDP2 averages their gradients, as the strategy promises.
 
 ## References
 
@@ -404,7 +406,7 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     messages += [note.message for note in made.notes]
     hints = list(dict.fromkeys(note.hint for note in made.notes if note.hint))
     levels = {note.level for note in made.notes}
-    level = Level.MANUAL if Level.MANUAL in levels else Level.REVIEW if levels else Level.REWRITTEN
+    level = next((each for each in (Level.MANUAL, Level.REVIEW) if each in levels), Level.REWRITTEN)
     return finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))
 
 

@@ -49,7 +49,7 @@ class UnitSelector:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What differs from FSDP1; of another level than review where it changes what is trained."""
+    """What differs from FSDP1; of another level than review where it changes what is trained, or only might differ."""
 
     message: str
     hint: str = ""

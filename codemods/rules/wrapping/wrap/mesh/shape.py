@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import libcst as cst
 
@@ -78,11 +78,26 @@ def dimensions(origin: Origin) -> tuple[str, ...]:
     if not isinstance(node, cst.Call) or not (origin.file.dotted(node.func) or "").endswith(".init_device_mesh"):
         return ()
     named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
-    shape = named.get("mesh_shape", node.args[1].value if len(node.args) > 1 and not node.args[1].keyword else None)
     names = named.get("mesh_dim_names")
     if isinstance(names, (cst.Tuple, cst.List)):
         return _literals([element.value for element in names.elements])
-    return ("",) * len(shape.elements) if isinstance(shape, (cst.Tuple, cst.List)) else ()
+    return ("",) * len(_sizes(node))
+
+
+def is_of_one_rank(origin: Origin) -> bool:
+    """Whether a mesh is made here, with a last dimension of one rank."""
+    node = origin.node
+    sizes = _sizes(node) if isinstance(node, cst.Call) and dimensions(origin) else ()
+    last = sizes[-1].value if sizes else None
+    return isinstance(last, cst.Integer) and last.evaluated_value == 1
+
+
+def _sizes(call: cst.Call) -> Sequence[cst.BaseElement]:
+    """Those of the dimensions that `init_device_mesh` is given one by one."""
+    shape = next((a.value for a in call.args if a.keyword is not None and a.keyword.value == "mesh_shape"), None)
+    if shape is None and len(call.args) > 1 and call.args[1].keyword is None:
+        shape = call.args[1].value
+    return shape.elements if isinstance(shape, (cst.Tuple, cst.List)) else ()
 
 
 def _literals(nodes: list[cst.BaseExpression]) -> tuple[str, ...]:

@@ -61,7 +61,9 @@ def _set(origins: Sequence[Origin], text: str, is_variable: bool, draft: Draft, 
         _found(origins, draft)
     elif all(map(_is_device, origins)) and (is_variable or any(map(_may_be_cpu, origins))):
         draft.any_device = text
-    if all(_is_current(origin) for origin in origins) or (_device_is_set(draft) and not _is_another(origins, draft)):
+    if all(_is_current(origin) or _is_mps(origin) for origin in origins):
+        return
+    if _device_is_set(draft) and not _is_another(origins, draft):
         return
     torch = draft.imported("torch")
     if is_any_accelerator(draft):
@@ -70,7 +72,7 @@ def _set(origins: Sequence[Origin], text: str, is_variable: bool, draft: Draft, 
         draft.before.append(f"{torch}.cuda.set_device({text})")
     elif is_variable and any(origin.is_none for origin in origins):
         draft.before.append(f"if {text} is not None:\n    {torch}.cuda.set_device({text})")
-    elif any(_may_be_cpu(origin) for origin in origins):
+    elif any(_may_be_cpu(origin) or _is_mps(origin) for origin in origins):
         draft.before.append(f"if {torch}.cuda.is_available():\n    {torch}.cuda.set_device({text})")
     else:
         draft.before.append(f"{torch}.cuda.set_device({text})")
@@ -224,6 +226,11 @@ def _is_device(origin: Origin) -> bool:
 
 def is_cpu(origin: Origin) -> bool:
     return _device_name(origin) == "cpu"
+
+
+def _is_mps(origin: Origin) -> bool:
+    """Apple's, of which there is one, that need not be set."""
+    return _device_name(origin).partition(":")[0] == "mps"
 
 
 def _device_name(origin: Origin) -> str:

@@ -1,10 +1,13 @@
 """**What it does.** Finds weights that are initialised, and modules that are replaced, in a model that is wrapped
 already.
 
-**Why.** Under FSDP2 each rank writes into DTensors: a random initialisation is another one than on a whole tensor.
+**Why.** Under FSDP2 each rank writes into DTensors: a random initialisation is another one than on a whole tensor,
+and noise that is drawn like a gradient is another one than on FSDP1's flat pieces.
 A module that is put in afterwards belongs to no unit: its parameters are never synchronised, without an error, and
 what takes them together with DTensors (`clip_grad_norm_`, an optimizer with `foreach`) raises; FSDP1 had plain tensors
-in both. Weights that are tied afterwards come apart when the units put their own parameters back.
+in both. Weights that are tied afterwards come apart when the units put their own parameters back. And what a model
+writes into its own parameters while it runs goes into the gathered copy under FSDP2, and is lost with it: under
+NO_SHARD FSDP1 had nothing to gather, and kept it.
 
 ## Example
 
@@ -48,15 +51,18 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.code.enclosing import enclosing, is_self
-from codemods.reading.code.shapes import called_on, indexed_front
+from codemods.reading.code.shapes import called_on, indexed_front, is_attribute
 from codemods.reading.code.words import last_name
 from codemods.reading.models.parts import wrapped_around
 from codemods.reading.parameters.lists import loops_around
 from codemods.reading.parameters.of_model import is_shard, is_summoned, models_around
+from codemods.reading.parameters.sharded_values import is_sharded
 from codemods.reading.wrappers.inner_module import may_be_inner_module
 from codemods.reading.wraps.flat_parameters import may_have_had_flat_parameters
 from codemods.tables.layers import BARE
 from codemods.tables.modules import KEEP_PARAMETERS
+
+from .while_running import written_while_running
 
 CODE = "FM416"
 
@@ -69,6 +75,10 @@ _LOOPS = 3
 """How many loops, one in the other, are followed to the module that they go over."""
 _TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
 _TIE_BEFORE = "tie them before the model is sharded, in one unit"
+_NOISE = "random values are drawn for shards: FSDP2's are other pieces than FSDP1's, so that they are other values"
+_COMPARE_SEEDS = "compare runs of several seeds"
+_INSIDE = "a model writes to its parameters while it runs: NO_SHARD kept that, FSDP2 loses it with the gathered copies"
+_WRITE_OUTSIDE = "write outside of the forward, on the shards: in front of the call of the model"
 _ADDS = frozenset({"add_module", "register_module", "register_parameter", "append", "extend", "insert"})
 
 
@@ -80,6 +90,8 @@ def find(ctx: Context) -> Iterator[Finding]:
         if written is not None and not is_summoned(call, ctx):
             message = "weights of a sharded model are initialised: random values differ from those of whole tensors"
             yield finding(CODE, Level.MANUAL, ctx, call, message, "initialise before the model is sharded")
+        elif _draws_like_shard(ctx, call) and not is_summoned(call, ctx):
+            yield finding(CODE, Level.REVIEW, ctx, call, _NOISE, _COMPARE_SEEDS)
         if _initialises(ctx, call):
             message = "a sharded model is initialised by its own method: random values differ from FSDP1's"
             hint = "initialise before the model is sharded, or inside of summon_full_params, and expect other numbers"
@@ -88,6 +100,8 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, ctx, call, _TIED, _TIE_BEFORE)
         if _puts_in(ctx, call):
             yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, _PUT_BEFORE)
+    for write in written_while_running(ctx):
+        yield finding(CODE, Level.MANUAL, ctx, write, _INSIDE, _WRITE_OUTSIDE)
     for node in ctx.nodes(cst.Assign):
         target = node.targets[0].target
         if not isinstance(target, (cst.Attribute, cst.Subscript)) or is_self(target.value, ctx):
@@ -108,6 +122,13 @@ def _written(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
         return weight if _is_of_model(ctx, weight) or _is_of_loop(ctx, weight) else None
     draws = isinstance(call.func, cst.Attribute) and call.func.attr.value in _DRAWS
     return call.func.value if isinstance(call.func, cst.Attribute) and draws and _is_of_loop(ctx, call.func) else None
+
+
+def _draws_like_shard(ctx: Context, call: cst.Call) -> bool:
+    """`torch.randn_like(p.grad)`, `torch.empty_like(p).normal_()`."""
+    if ctx.dotted(call.func) in _RANDOM_LIKE and call.args:
+        return is_sharded(call.args[0].value, ctx)
+    return is_attribute(call.func, *_DRAWS) and is_sharded(call.func.value, ctx)
 
 
 def _was_flat(ctx: Context, weight: cst.BaseExpression) -> bool:
@@ -140,6 +161,7 @@ def _is_inside(ctx: Context, owner: cst.BaseExpression, depth: int = _LOOPS) -> 
 
 
 _DRAWS = frozenset({"bernoulli_", "exponential_", "log_normal_", "normal_", "random_", "uniform_"})
+_RANDOM_LIKE = frozenset({"torch.rand_like", "torch.randint_like", "torch.randn_like"})
 _PARTS = ("children", "modules", "named_children", "named_modules")
 _SAME = frozenset({"constant_", "ones_", "zeros_"})
 """Functions that write the same into a shard as into a whole tensor."""
@@ -302,6 +324,16 @@ CHECK = Check(
     CODE,
     "write-after-sharding",
     __doc__,
-    words=("init", "weight", "data", "nn", *sorted(_INITIALISERS | _DRAWS)),
+    words=(
+        "init",
+        "weight",
+        "data",
+        "nn",
+        "forward",
+        "rand_like",
+        "randint_like",
+        "randn_like",
+        *sorted(_INITIALISERS | _DRAWS),
+    ),
     find=find,
 )
