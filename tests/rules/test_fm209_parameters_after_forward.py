@@ -1149,6 +1149,8 @@ def test_optimizer_that_exchanges_weights_around_an_evaluation() -> None:
         HEAD + body.replace("ScheduleFree", "torch.optim.AdamW") + used.replace("optimizer.train", "model.train")
     )
     assert not any(f.rule == "FM209" for f in quiet.findings)
+    trainer = rewrite((HEAD + body + used).replace("optimizer", "trainer").replace("ScheduleFree(", "Trainer("))
+    assert not any(f.rule == "FM209" for f in trainer.findings)
 
 
 FROZEN = """\

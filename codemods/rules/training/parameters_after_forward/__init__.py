@@ -85,6 +85,8 @@ CODE = "FM209"
 _FOREACH = re.compile(r"_foreach_\w+_")
 _AVERAGE = "update_parameters"
 _EXCHANGE = "train"
+_OPTIMIZERS = frozenset({"opt", "optim", "optimizer", "optimizers"})
+"""What those are called that have a `train()`: mostly of a class of a library, of which no more is known."""
 _METHODS = (*READERS, FREEZE, "zero_grad", _AVERAGE)
 _COPIES = "after a forward without a backward the root's parameters are copies"
 _STALE = "; behind an evaluation FSDP1 did not use what is written here in the next one"
@@ -179,6 +181,8 @@ def _of_exchange(call: cst.Call, optimizer: cst.BaseExpression, ctx: PlannedCont
     """`optimizer.train()` of one that exchanges the weights around an evaluation: a schedule-free one."""
     if call.args or ModelKind.FSDP in ctx.kinds(optimizer) or not ctx.mentions(*GRAD_MODES):
         return None
+    if _OPTIMIZERS.isdisjoint(words(last_name(optimizer))):
+        return None  # a trainer, which is made of a model too
     return left(CODE, Level.REVIEW, ctx, call, _EXCHANGED, _RESHARD) if is_of_wrapped(optimizer, ctx) else None
 
 

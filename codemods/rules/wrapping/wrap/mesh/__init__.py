@@ -28,7 +28,7 @@ from .hybrid_only import HYBRID, is_for_hybrids
 from .of_branch import put_into_dict
 from .own_meshes import NAMES, make
 from .ranks import CUDA, Ranks, another_type, device_type, ranks_of
-from .shape import dimensions, is_by_shape, is_made_beside_each, is_of_hybrids, is_of_one_rank
+from .shape import dimensions, is_by_shape, is_made_beside_each, is_of_hybrids, ranks_of_shards
 
 _APART = "FSDP1 did not average the gradients of shard groups of one rank each, FSDP2 does"
 _COMPARE_LOSSES = "expect other losses, those of data parallelism"
@@ -44,9 +44,12 @@ def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
 
 def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> None:
     """Set `mesh`, and the group that `sync_module_states` broadcasts in; raise NotStatic for what is not seen."""
-    if strategy.names <= HYBRID and ranks is not None and ranks.argument == "device_mesh":  # groups say it at run time
-        is_apart = any(is_of_one_rank(each) for each in ranks.origins)
-        draft.notes.append(Note(_APART, _COMPARE_LOSSES) if is_apart else Note(_APART, level=Level.REWRITTEN))
+    if strategy.names and strategy.names <= HYBRID and ranks is not None:
+        shards = {ranks_of_shards(each) for each in ranks.origins}
+        if 1 in shards:
+            draft.notes.append(Note(_APART, _COMPARE_LOSSES))
+        elif None in shards:
+            draft.notes.append(Note(_APART, level=Level.REWRITTEN))
     if strategy.has_mesh:
         if strategy.mesh:
             draft.common_kwargs["mesh"] = strategy.mesh

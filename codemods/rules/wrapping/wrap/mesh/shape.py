@@ -84,12 +84,12 @@ def dimensions(origin: Origin) -> tuple[str, ...]:
     return ("",) * len(_sizes(node))
 
 
-def is_of_one_rank(origin: Origin) -> bool:
-    """Whether a mesh is made here, with a last dimension of one rank."""
+def ranks_of_shards(origin: Origin) -> int | None:
+    """How many ranks the last dimension of a mesh has that is made here; None where that is not seen."""
     node = origin.node
     sizes = _sizes(node) if isinstance(node, cst.Call) and dimensions(origin) else ()
     last = sizes[-1].value if sizes else None
-    return isinstance(last, cst.Integer) and last.evaluated_value == 1
+    return last.evaluated_value if isinstance(last, cst.Integer) else None
 
 
 def _sizes(call: cst.Call) -> Sequence[cst.BaseElement]:
