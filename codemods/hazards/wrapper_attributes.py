@@ -75,6 +75,7 @@ from codemods.reading.code.shapes import called_on, indexed_front, is_call_to
 from codemods.reading.code.words import last_name, words
 from codemods.reading.models.class_layout import sharded_classes, with_bases
 from codemods.reading.models.parts import wrapped_around
+from codemods.reading.models.plain_objects import is_plain_self
 from codemods.reading.parameters.lists import heads
 
 CODE = "FM457"
@@ -94,17 +95,17 @@ def find(ctx: Context) -> Iterator[Finding]:
     for node, model, name in _stores(ctx):
         if name not in told and not is_self(model, ctx) and _is_set_on_a_wrapper(model, name, ctx):
             told.add(name)
-            message = (
-                f"`{name}` is set on the model now, whose own code reads it; FSDP1 set it on its wrapper, where the"
-                " model inside did not see it"
+            what = (
+                f"`{name}` is set on the model now, whose own code reads it" if name else "this is set on the model now"
             )
+            message = f"{what}; FSDP1 set it on its wrapper, where the model inside did not see it"
             yield finding(CODE, Level.REVIEW, ctx, node, message, _HINT)
 
 
 def _is_set_on_a_wrapper(model: cst.BaseExpression, name: str, ctx: Context) -> bool:
     """Whether an FSDP model, or a unit of one by the policy's classes, is seen to be of a class that reads the name."""
-    readers = _modules_that_read(name, ctx)
-    if not readers or last_name(model) in _INNER or _is_unwrapped(model, ctx) or _is_being_made(model, ctx):
+    readers = _modules_that_read(name, ctx) if name else frozenset()
+    if (name and not readers) or last_name(model) in _INNER or _is_unwrapped(model, ctx) or _is_being_made(model, ctx):
         return False
     if _is_surely_wrapped(model, ctx):
         return True
@@ -122,9 +123,10 @@ def _is_surely_wrapped(model: cst.BaseExpression, ctx: Context) -> bool:
 
 
 def _is_being_made(model: cst.BaseExpression, ctx: Context) -> bool:
-    """`self.encoder` in `__init__`: what holds it is wrapped later."""
-    method = enclosing(ctx, model, cst.FunctionDef)
-    return method is not None and method.name.value == "__init__" and is_self(indexed_front(model), ctx)
+    """`self.encoder` in a module's `__init__`: what holds it is wrapped later."""
+    method, holder = enclosing(ctx, model, cst.FunctionDef), indexed_front(model)
+    is_made_there = method is not None and method.name.value == "__init__" and is_self(holder, ctx)
+    return is_made_there and not is_plain_self(ctx, holder)
 
 
 def _is_unwrapped(model: cst.BaseExpression, ctx: Context) -> bool:
@@ -155,7 +157,7 @@ def _is_in_walk(model: cst.BaseExpression, ctx: Context) -> bool:
 
 
 def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str]]:
-    """`model.name = value`, `model.name *= value` and `setattr(model, "name", value)`."""
+    """`model.name = value`, `model.name *= value` and `setattr(model, "name", value)`; no name that is computed."""
     targets = [each.target for each in ctx.nodes(cst.AssignTarget)]
     targets += [each.target for each in ctx.nodes(cst.AugAssign)]
     for target in targets:
@@ -166,6 +168,8 @@ def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str
             name = call.args[1].value
             if isinstance(name, cst.SimpleString):
                 yield call, call.args[0].value, str(name.evaluated_value)
+            elif ModelKind.FSDP not in ctx.kinds(call.args[2].value):  # no unit in the place of a child
+                yield call, call.args[0].value, ""
 
 
 @once

@@ -70,6 +70,13 @@ LEFT = {
             model.epoch = 2
             return model
         """,
+    "of a child that is wrapped": """\
+        def main():
+            net = Net()
+            for name, child in net.named_children():
+                setattr(net, name, FSDP(child))
+            return FSDP(net)
+        """,
     "of a part that is no unit": """\
         def main():
             model = FSDP(Net())
@@ -104,6 +111,19 @@ FOUND = {
             model = FSDP(Net())
             setattr(model, "temperature", 2.0)
             return model
+        """,
+    "by a computed name": """\
+        def main(options):
+            model = FSDP(Net())
+            for name, value in options.items():
+                setattr(model, name, value)
+            return model
+        """,
+    "where a trainer makes the model": """\
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+                self.model.temperature = 2.0
         """,
     "of a unit": """\
         def main():
