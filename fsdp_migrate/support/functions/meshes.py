@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -41,8 +40,6 @@ def hsdp_mesh_from_groups(
     shard_group: dist.ProcessGroup, replicate_group: dist.ProcessGroup, device_type: str
 ) -> DeviceMesh:
     """The mesh of FSDP1's `process_group=(shard_group, replicate_group)`; a mesh has them the other way round."""
-    if shard_group.size() == 1:
-        warnings.warn("FSDP1 never averaged shard groups of one rank, FSDP2 does", stacklevel=2)
     rows: list[list[int] | None] = [None] * replicate_group.size()
     dist.all_gather_object(rows, dist.get_process_group_ranks(shard_group), group=replicate_group)
     return DeviceMesh.from_group(

@@ -74,6 +74,8 @@ from codemods.reading.edits.resharding import reshards
 from codemods.reading.forwards.after_forward import reads_after_forward, trains_before
 from codemods.reading.forwards.calls import GRAD_MODES
 from codemods.reading.gradients.unsynced import computes_gradients, follows_step
+from codemods.reading.optimizers.makers import is_optimizer
+from codemods.reading.parameters.lists import makers
 from codemods.reading.parameters.of_model import READERS, is_of_wrapped, is_summoned, parameter_of, variable_of
 from codemods.tables.names import SUMMON
 
@@ -179,7 +181,11 @@ def _of_exchange(call: cst.Call, optimizer: cst.BaseExpression, ctx: PlannedCont
     """`optimizer.train()` of one that exchanges the weights around an evaluation: a schedule-free one."""
     if call.args or ModelKind.FSDP in ctx.kinds(optimizer) or not ctx.mentions(*GRAD_MODES):
         return None
-    return left(CODE, Level.REVIEW, ctx, call, _EXCHANGED, _RESHARD) if is_of_wrapped(optimizer, ctx) else None
+    if not any(is_optimizer(where, made) for where, made in makers(optimizer, ctx)) or not is_of_wrapped(
+        optimizer, ctx
+    ):
+        return None
+    return left(CODE, Level.REVIEW, ctx, call, _EXCHANGED, _RESHARD)
 
 
 def _may_be_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:

@@ -44,7 +44,7 @@ def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
 
 def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> None:
     """Set `mesh`, and the group that `sync_module_states` broadcasts in; raise NotStatic for what is not seen."""
-    if strategy.names <= HYBRID and ranks is not None and ranks.argument == "device_mesh":  # groups say it at run time
+    if strategy.names <= HYBRID and ranks is not None:
         is_apart = any(is_of_one_rank(each) for each in ranks.origins)
         draft.notes.append(Note(_APART, _COMPARE_LOSSES) if is_apart else Note(_APART, level=Level.REWRITTEN))
     if strategy.has_mesh:
