@@ -53,13 +53,15 @@ those are for review, and so is what may not be wrapped yet: units that train at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypeAlias
 
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
 from codemods.reading.code.once import once
+from codemods.reading.code.places import bound
 from codemods.reading.code.shapes import called_on
 from codemods.reading.models.frozen import flag_set
 from codemods.reading.models.parts import wrapped_around
@@ -69,6 +71,9 @@ from codemods.reading.parameters.of_model import READERS, is_shard
 CODE = "FM458"
 
 _FLAGS = ("requires_grad", "requires_grad_")
+_DEPTH = 3
+"""Callers that are followed up."""
+_Setting: TypeAlias = "tuple[cst.CSTNode, cst.BaseExpression, str]"
 _MESSAGE = (
     "a unit that is frozen as a whole at its first forward, and trains from here on, raises in backward: with mixed"
     " precision FSDP2 looks once which dtype its gradients are reduced in"
@@ -85,13 +90,58 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
         return
     set_here = [(node, told, flag) for node, told, flag in _settings(ctx) if _is_of_model(told, ctx)]
     for node, told, flag in set_here:
-        if flag == "False":
+        if flag == "False" or _is_set_up(node, told, set_here, ctx):
             continue
         around = ctx.scope(node)
         is_switched = flag.removeprefix("not ").isidentifier() and flag != "True"
         is_switched |= any(other == "False" and ctx.scope(each) is around for each, _, other in set_here)
         is_sure = not is_switched and any(ctx.kinds(each) == {ModelKind.FSDP} for each in _owners(told, ctx))
         yield finding(CODE, Level.MANUAL if is_sure else Level.REVIEW, ctx, node, _MESSAGE, _HINT)
+
+
+def _is_set_up(node: cst.CSTNode, told: cst.BaseExpression, set_here: Sequence[_Setting], ctx: Context) -> bool:
+    """Whether a part is left to train where the whole is frozen just above, once: `net.requires_grad_(False)`, and then
+    `net.head.requires_grad_(True)`.
+
+    Not in a loop, nor in a function that several places call, as one for each phase of a training.
+    """
+    if _is_repeated(node, ctx):
+        return False
+    _, *wholes = dict.fromkeys(ctx.code(each) for each in _owners(told, ctx) if not _is_parameter(each, ctx))
+    return any(
+        flag == "False" and ctx.scope(each) is ctx.scope(node) and _is_followed_by(each, whole, node, wholes, ctx)
+        for each, whole, flag in set_here
+    )
+
+
+def _is_followed_by(
+    frozen: cst.CSTNode, told: cst.BaseExpression, node: cst.CSTNode, wholes: Collection[str], ctx: Context
+) -> bool:
+    """Whether what one statement freezes is one of these, and nothing takes that before another statement."""
+    end, start = ctx.span(frozen)[1], ctx.span(node)[0]
+    name = next((ctx.code(each) for each in _owners(told, ctx) if not _is_parameter(each, ctx)), "")
+    if end > start or name not in wholes:
+        return False
+    between = [call for call in ctx.calls(ctx.scope(node)) if end < ctx.span(call)[0] < start]
+    return not any(ctx.code(argument.value) == name for call in between for argument in call.args)
+
+
+def _is_parameter(part: cst.BaseExpression, ctx: Context) -> bool:
+    """`p` of `for p in net.parameters():`."""
+    loops = (outer for outer in ctx.ancestors(part) if isinstance(outer, cst.For))
+    return isinstance(part, cst.Name) and any(part.value in bound(loop.target) for loop in loops)
+
+
+def _is_repeated(node: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> bool:
+    loops = (outer for outer in ctx.ancestors(node) if isinstance(outer, (cst.For, cst.While)))
+    if any(isinstance(loop, cst.While) or not _is_over_parameters(loop, ctx) for loop in loops):
+        return True
+    calls = list(ctx.callers(node))
+    return len(calls) > 1 or (depth > 0 and any(_is_repeated(call, where, depth - 1) for where, call in calls))
+
+
+def _is_over_parameters(loop: cst.For, ctx: Context) -> bool:
+    return any(called_on(each, *READERS) is not None for each in (loop.iter, *ctx.inside(loop.iter)))
 
 
 def _owners(told: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
@@ -116,7 +166,7 @@ def _freezes(ctx: Context) -> bool:
     return any(flag != "True" for _, _, flag in _settings(ctx))
 
 
-def _settings(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str]]:
+def _settings(ctx: Context) -> Iterator[_Setting]:
     """`p.requires_grad = flag` and `net.requires_grad_(flag)`: the statement, `p` or `net`, and the flag's text."""
     statements: list[cst.Assign | cst.Call] = [*ctx.nodes(cst.Assign), *ctx.nodes(cst.Call)]
     for node in statements:

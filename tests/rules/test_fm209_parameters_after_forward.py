@@ -1138,15 +1138,15 @@ def test_optimizer_that_exchanges_weights_around_an_evaluation() -> None:
             optimizer.train()
             return value
         """)
-    body = "    optimizer = ScheduleFree(model.parameters())\n    evaluate(model, optimizer, xs)\n"
+    body = "    optimizer = AdamWScheduleFree(model.parameters())\n    evaluate(model, optimizer, xs)\n"
     result = rewrite(
-        HEAD.replace("import torch\n", "import torch\nfrom schedulefree import ScheduleFree\n") + body + used
+        HEAD.replace("import torch\n", "import torch\nfrom schedulefree import AdamWScheduleFree\n") + body + used
     )
     found = [f for f in result.findings if f.rule == "FM209"]
     assert [f.level for f in found] == [Level.REVIEW]
     assert result.text.splitlines()[found[0].line - 1].strip() in {"optimizer.train()", "return value"}
     quiet = rewrite(
-        HEAD + body.replace("ScheduleFree", "torch.optim.AdamW") + used.replace("optimizer.train", "model.train")
+        HEAD + body.replace("AdamWScheduleFree", "torch.optim.AdamW") + used.replace("optimizer.train", "model.train")
     )
     assert not any(f.rule == "FM209" for f in quiet.findings)
     trainer = rewrite((HEAD + body + used).replace("optimizer", "trainer").replace("ScheduleFree(", "Trainer("))

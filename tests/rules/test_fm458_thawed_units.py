@@ -73,3 +73,31 @@ def test_what_is_switched_on_and_off_is_for_review() -> None:
 def test_nothing_to_say(before: str, after: str) -> None:
     text = PHASES.replace(before, after).replace("{thaw}", "model.requires_grad_(True)")
     assert levels(text) == []
+
+
+HEAD_ONLY = """\
+    def freeze(model):
+        {frozen}
+        {thawed}
+
+
+    def train(net, fit):
+        model = FSDP(net, use_orig_params=True, mixed_precision=LOW)
+        freeze(model)
+        fit(model)
+    """
+
+
+@pytest.mark.parametrize(
+    "frozen", ["model.requires_grad_(False)", "for p in model.parameters():\n            p.requires_grad = False"]
+)
+@pytest.mark.parametrize(
+    "thawed",
+    ["model.head.requires_grad_(True)", "for p in model.head.parameters():\n            p.requires_grad = True"],
+)
+def test_a_part_that_is_left_to_train_where_the_whole_is_frozen(frozen: str, thawed: str) -> None:
+    text = HEAD_ONLY.format(frozen=frozen, thawed=thawed)
+    assert levels(text) == []
+    assert levels(text.replace("fit(model)", "fit(model)\n        freeze(model)\n        fit(model)")) == [Level.REVIEW]
+    assert levels(text.replace("        freeze(model)", "        for _ in range(3):\n            freeze(model)"))
+    assert levels(text.replace(thawed, f"fit(model)\n        {thawed}"))

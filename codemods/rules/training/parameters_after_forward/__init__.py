@@ -74,6 +74,8 @@ from codemods.reading.edits.resharding import reshards
 from codemods.reading.forwards.after_forward import reads_after_forward, trains_before
 from codemods.reading.forwards.calls import GRAD_MODES
 from codemods.reading.gradients.unsynced import computes_gradients, follows_step
+from codemods.reading.optimizers.makers import is_bound_to_optimizer
+from codemods.reading.parameters.lists import makers
 from codemods.reading.parameters.of_model import READERS, is_of_wrapped, is_summoned, parameter_of, variable_of
 from codemods.tables.names import SUMMON
 
@@ -85,8 +87,6 @@ CODE = "FM209"
 _FOREACH = re.compile(r"_foreach_\w+_")
 _AVERAGE = "update_parameters"
 _EXCHANGE = "train"
-_OPTIMIZERS = frozenset({"opt", "optim", "optimizer", "optimizers"})
-"""What those are called that have a `train()`: mostly of a class of a library, of which no more is known."""
 _METHODS = (*READERS, FREEZE, "zero_grad", _AVERAGE)
 _COPIES = "after a forward without a backward the root's parameters are copies"
 _STALE = "; behind an evaluation FSDP1 did not use what is written here in the next one"
@@ -181,7 +181,7 @@ def _of_exchange(call: cst.Call, optimizer: cst.BaseExpression, ctx: PlannedCont
     """`optimizer.train()` of one that exchanges the weights around an evaluation: a schedule-free one."""
     if call.args or ModelKind.FSDP in ctx.kinds(optimizer) or not ctx.mentions(*GRAD_MODES):
         return None
-    if _OPTIMIZERS.isdisjoint(words(last_name(optimizer))):
+    if not any(is_bound_to_optimizer(where, made) for where, made in makers(optimizer, ctx)):
         return None  # a trainer, which is made of a model too
     return left(CODE, Level.REVIEW, ctx, call, _EXCHANGED, _RESHARD) if is_of_wrapped(optimizer, ctx) else None
 
