@@ -62,7 +62,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.plan import PlannedContext
 from codemods.reading.code.once import once
 from codemods.reading.code.places import bound
-from codemods.reading.code.shapes import called_on
+from codemods.reading.code.shapes import called_on, is_call_to
 from codemods.reading.models.frozen import flag_set
 from codemods.reading.models.parts import wrapped_around
 from codemods.reading.parameters.lists import heads
@@ -88,9 +88,10 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each place where parameters begin to train."""
     if not _is_mixed(ctx) or not any(_freezes(where) for word in _FLAGS for where in ctx.files(word)):
         return
-    set_here = [(node, told, flag) for node, told, flag in _settings(ctx) if _is_of_model(told, ctx)]
+    set_anywhere = list(_settings(ctx))
+    set_here = [(node, told, flag) for node, told, flag in set_anywhere if _is_of_model(told, ctx)]
     for node, told, flag in set_here:
-        if flag == "False" or _is_set_up(node, told, set_here, ctx):
+        if flag == "False" or _is_set_up(node, told, set_anywhere, ctx):
             continue
         around = ctx.scope(node)
         is_switched = flag.removeprefix("not ").isidentifier() and flag != "True"
@@ -99,31 +100,38 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
         yield finding(CODE, Level.MANUAL if is_sure else Level.REVIEW, ctx, node, _MESSAGE, _HINT)
 
 
-def _is_set_up(node: cst.CSTNode, told: cst.BaseExpression, set_here: Sequence[_Setting], ctx: Context) -> bool:
+def _is_set_up(node: cst.CSTNode, told: cst.BaseExpression, set_anywhere: Sequence[_Setting], ctx: Context) -> bool:
     """Whether a part is left to train where the whole is frozen just above, once: `net.requires_grad_(False)`, and then
     `net.head.requires_grad_(True)`.
 
     Not in a loop, nor in a function that several places call, as one for each phase of a training.
     """
-    if _is_repeated(node, ctx):
+    if _is_repeated(node, ctx, 0 if _is_made_here(told, ctx) else _DEPTH):
         return False
-    _, *wholes = dict.fromkeys(ctx.code(each) for each in _owners(told, ctx) if not _is_parameter(each, ctx))
+    wholes = {ctx.code(each) for each in _owners(told, ctx) if not _is_parameter(each, ctx)}
     return any(
         flag == "False" and ctx.scope(each) is ctx.scope(node) and _is_followed_by(each, whole, node, wholes, ctx)
-        for each, whole, flag in set_here
+        for each, whole, flag in set_anywhere
     )
 
 
 def _is_followed_by(
     frozen: cst.CSTNode, told: cst.BaseExpression, node: cst.CSTNode, wholes: Collection[str], ctx: Context
 ) -> bool:
-    """Whether what one statement freezes is one of these, and nothing takes that before another statement."""
+    """Whether what one statement freezes is one of these, and nothing can run it before another statement."""
     end, start = ctx.span(frozen)[1], ctx.span(node)[0]
     name = next((ctx.code(each) for each in _owners(told, ctx) if not _is_parameter(each, ctx)), "")
     if end > start or name not in wholes:
         return False
     between = [call for call in ctx.calls(ctx.scope(node)) if end < ctx.span(call)[0] < start]
-    return not any(ctx.code(argument.value) == name for call in between for argument in call.args)
+    return not any(_may_run(call, name, ctx) for call in between)
+
+
+def _may_run(call: cst.Call, name: str, ctx: Context) -> bool:
+    """Whether a call runs a function of the program, or takes the model of this name."""
+    if is_call_to(call, "getattr", "hasattr", "isinstance", "print"):
+        return False
+    return any(ctx.runs(call)) or any(ctx.code(argument.value) == name for argument in call.args)
 
 
 def _is_parameter(part: cst.BaseExpression, ctx: Context) -> bool:
@@ -132,12 +140,21 @@ def _is_parameter(part: cst.BaseExpression, ctx: Context) -> bool:
     return isinstance(part, cst.Name) and any(part.value in bound(loop.target) for loop in loops)
 
 
-def _is_repeated(node: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> bool:
+def _is_made_here(told: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether each call of the function around has a model of its own."""
+    *_, root = _owners(told, ctx)
+    made = ctx.bound(root) or () if isinstance(root, cst.Name) else ()
+    return any(
+        isinstance(each, cst.Call) and ctx.scope(each) is ctx.scope(told) for where, each in made if where is ctx
+    )
+
+
+def _is_repeated(node: cst.CSTNode, ctx: Context, depth: int) -> bool:
     loops = (outer for outer in ctx.ancestors(node) if isinstance(outer, (cst.For, cst.While)))
     if any(isinstance(loop, cst.While) or not _is_over_parameters(loop, ctx) for loop in loops):
         return True
-    calls = list(ctx.callers(node))
-    return len(calls) > 1 or (depth > 0 and any(_is_repeated(call, where, depth - 1) for where, call in calls))
+    calls = list(ctx.callers(node)) if depth else []
+    return len(calls) > 1 or any(_is_repeated(call, where, depth - 1) for where, call in calls)
 
 
 def _is_over_parameters(loop: cst.For, ctx: Context) -> bool:
@@ -150,8 +167,8 @@ def _owners(told: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpressi
     over = (each for loop in loops for head in heads(loop) for each in (head.iter, *ctx.inside(head.iter)))
     for part in (told, *(model for each in over if (model := called_on(each, *READERS)) is not None)):
         yield part
-        while isinstance(part, (cst.Attribute, cst.Subscript)):
-            part = part.value
+        while isinstance(part, (cst.Attribute, cst.Call, cst.Subscript)):
+            part = part.func if isinstance(part, cst.Call) else part.value
             yield part
 
 

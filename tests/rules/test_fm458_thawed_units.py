@@ -101,3 +101,22 @@ def test_a_part_that_is_left_to_train_where_the_whole_is_frozen(frozen: str, tha
     assert levels(text.replace("fit(model)", "fit(model)\n        freeze(model)\n        fit(model)")) == [Level.REVIEW]
     assert levels(text.replace("        freeze(model)", "        for _ in range(3):\n            freeze(model)"))
     assert levels(text.replace(thawed, f"fit(model)\n        {thawed}"))
+
+
+def test_a_model_that_is_made_where_its_head_alone_is_left_to_train() -> None:
+    text = """\
+        def build(make):
+            net = make()
+            net.requires_grad_(False)
+            net.head.requires_grad_(True)
+            return FSDP(net, use_orig_params=True, mixed_precision=LOW)
+
+
+        def train(make, fit):
+            fit(build(make))
+
+
+        def evaluate(make, score):
+            score(build(make))
+        """
+    assert levels(text) == []
