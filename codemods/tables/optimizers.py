@@ -24,6 +24,9 @@ MODULES = (
     "torchao.prototype.low_bit_optim.",
     "transformers.optimization.",
 )
+ALONE = ("schedulefree.",)
+"""Those of them that have nothing else, whatever the words of a name: `AdamWScheduleFree` is no schedule."""
+
 OTHERS = (
     "torch.optim.lr_scheduler.",
     "torch.optim.swa_utils.",

@@ -12,7 +12,7 @@ from codemods.api import Context, Origin
 from codemods.reading.code.enclosing import call_given
 from codemods.reading.code.once import once
 from codemods.reading.code.words import last_name, words
-from codemods.tables.optimizers import BOUND, BY_DIMENSION, MODULES, NAMES, NOT_ONE, OTHERS
+from codemods.tables.optimizers import ALONE, BOUND, BY_DIMENSION, MODULES, NAMES, NOT_ONE, OTHERS
 
 _DEPTH = 4
 _SGD = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
@@ -141,6 +141,8 @@ def _is_of_library(dotted: str) -> bool:
     name = dotted.rpartition(".")[2]
     if dotted.startswith(OTHERS):
         return False
+    if dotted.startswith(ALONE):
+        return True
     if dotted.startswith(MODULES):
         return dotted != "torch.optim" and not words(name) & NOT_ONE
     return is_named_optimizer(name)
