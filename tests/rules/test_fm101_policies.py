@@ -966,6 +966,14 @@ def test_by_size() -> None:
         assert result.support == {"units_by_size"}
 
 
+@pytest.mark.parametrize("layer", ["nn.MultiheadAttention(8, 2)", "nn.TransformerEncoderLayer(8, 2)"])
+def test_by_size_around_attention(layer: str) -> None:
+    head = f"import torch\nfrom torch import nn\n{IMPORTS}\nmodel = FSDP(nn.Sequential({layer}), auto_wrap_policy="
+    assert rewrite(f"{head}size_based_auto_wrap_policy)\n").support == {"units_by_size"}
+    more = ", mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"  # FSDP1 looked for BatchNorm inside
+    assert "policy_units" in rewrite(f"{head}size_based_auto_wrap_policy{more})\n").support
+
+
 AT_RUN_TIME = [
     pytest.param("partial(size_based_auto_wrap_policy, force_leaf_modules={Block})", False, id="by size, with leaves"),
     pytest.param(

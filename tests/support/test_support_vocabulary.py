@@ -108,6 +108,17 @@ def test_units_are_those_of_fsdp1(seed: int, support: ModuleType) -> None:
         assert ours == picked_by_fsdp1(model, policy, ignored, params), policy
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_units_by_size_are_those_of_fsdp1(seed: int, support: ModuleType) -> None:
+    numbers = random.Random(seed)
+    model = nn.Sequential(random_model(numbers), random_model(numbers))
+    names = {module: name for name, module in model.named_modules()}
+    numel = numbers.choice([1, 10, 40, 100])
+    policy = partial(fsdp1_wrap.size_based_auto_wrap_policy, min_num_params=numel)
+    ours = [names[unit] for unit in support.units_by_size(model, numel)]
+    assert ours == picked_by_fsdp1(model, policy, set(), set())
+
+
 def test_shared_module_is_one_unit(support: ModuleType) -> None:
     shared = nn.Linear(2, 2)
     model = nn.Sequential(nn.Sequential(shared), nn.Sequential(nn.Linear(2, 2), shared))

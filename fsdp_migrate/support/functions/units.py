@@ -56,6 +56,8 @@ def units_by_size(
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
+        if isinstance(module, nn.MultiheadAttention):  # in the unit around it, for it reads its layer's weights
+            return 0
         total = sum(param.numel() for param in module.parameters() if param not in ignored_params)
         own = total - sum(visit(child) for child in module.children() if child not in ignored)
         if own < min_num_params or isinstance(module, (nn.ModuleList, nn.ModuleDict)):

@@ -31,7 +31,7 @@ from .unit_classes import can_be_container, can_be_root, can_nest
 from .unit_lists import list_of_units
 
 _ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
-"""Layers of `torch.nn` inside of which a size-based policy does not look."""
+"""Layers of `torch.nn` inside of which a size-based policy looks only where BatchNorm would get units of its own."""
 
 
 def units_of(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSelector:
@@ -124,8 +124,8 @@ def _by_size(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> Unit
     """`size_based_auto_wrap_policy` with its defaults; what it excludes by other classes is asked at run time."""
     named = {argument.keyword.value if argument.keyword is not None else "": argument.value for argument in arguments}
     may_hold_attention = any(name.startswith(_ATTENTION) for name in draft.built.from_libraries)
-    looks_inside = "mixed_precision" in draft.present and not draft.may_lack_precision
-    if named.keys() - {"min_num_params"} or (may_hold_attention and not looks_inside):
+    may_look_inside = "mixed_precision" in draft.present
+    if named.keys() - {"min_num_params"} or (may_hold_attention and may_look_inside):
         raise NotStatic(f"auto_wrap_policy: {origin.text}")
     if draft.float32_class:
         raise NotStatic("auto_wrap_policy by size, which counts what it leaves out")
