@@ -10,6 +10,8 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.code.enclosing import is_self
+from codemods.reading.code.shapes import is_call_to
+from codemods.reading.code.words import last_name, words
 from codemods.reading.wrappers.asked_classes import Asking, classes_of
 from codemods.reading.wrappers.named_classes import named_classes
 from codemods.tables.leftovers import BY_NAME
@@ -433,11 +435,26 @@ def _is_class_test(file: FileContext, function: cst.FunctionDef) -> bool:
 
 
 def _parts(test: cst.BaseExpression, met: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:
-    """The conditions that must be as they are for `test` to be met, or not to be: `a and not b` met is a, and not b."""
+    """The conditions that must be as they are for `test` to be met, or not to be: `a and not b` met is a, and not b.
+
+    `use_fsdp and isinstance(model, FSDP)` asks one thing twice: where it is not met, neither is.
+    """
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         yield from _parts(test.expression, not met)
     elif isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And if met else cst.Or):
         yield from _parts(test.left, met)
         yield from _parts(test.right, met)
+    elif isinstance(test, cst.BooleanOperation) and not met and _speaks_of_fsdp(test.left):
+        yield from _parts(test.right, met)
     else:
         yield test, met
+
+
+def _speaks_of_fsdp(flag: cst.BaseExpression) -> bool:
+    """`use_fsdp`, `self.args.fsdp`, and `hasattr(args, "fsdp") and args.fsdp`."""
+    if isinstance(flag, cst.BooleanOperation) and isinstance(flag.operator, cst.And):
+        return _speaks_of_fsdp(flag.left) and _speaks_of_fsdp(flag.right)
+    if is_call_to(flag, "getattr", "hasattr") and len(flag.args) > 1:
+        name = flag.args[1].value
+        return isinstance(name, cst.SimpleString) and "fsdp" in words(name.raw_value)
+    return isinstance(flag, (cst.Attribute, cst.Name)) and "fsdp" in words(last_name(flag))

@@ -1668,3 +1668,39 @@ def test_what_goes_back_into_the_same_model_stays(more: str, is_told: bool) -> N
     result = rewrite(text)
     assert f"base_model.load_state_dict(base_model.state_dict(){more})" in result.text
     assert ("FM304" in {finding.rule for finding in result.findings}) is is_told
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_plain"),
+    [
+        ("self.use_fsdp", True),
+        ("self.cfg.fsdp", True),
+        ('hasattr(self.cfg, "use_fsdp") and self.cfg.use_fsdp', True),
+        ('getattr(self.cfg, "fsdp", False)', True),
+        ("self.saves", False),
+        ("rank == 0", False),
+    ],
+)
+def test_otherwise_of_a_flag_and_the_class(asked: str, is_plain: bool) -> None:
+    text = f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, model, cfg):
+                self.cfg = cfg
+                self.use_fsdp = cfg.use_fsdp
+                self.model = model
+                if self.use_fsdp:
+                    self.model = FSDP(model)
+
+            def save(self, path, rank):
+                if {asked} and isinstance(self.model, FSDP):
+                    state = self.model.state_dict()
+                else:
+                    state = self.model.state_dict()
+                torch.save(state, path)
+        """
+    below = rewrite(code(text)).text.split("        else:")[1]
+    assert below.startswith("\n            state = self.model.state_dict()\n") == is_plain
