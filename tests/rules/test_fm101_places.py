@@ -1323,7 +1323,10 @@ def test_an_argument_and_a_policy_of_torch_1_11() -> None:
     text = rewrite(
         header + "def build(net):\n    return FSDP(net, fsdp_auto_wrap_policy=default_auto_wrap_policy)\n"
     ).text
-    assert "    for unit in units_by_size(net, int(1e8)):\n        fully_shard(unit)\n" in text
+    assert (
+        "    for unit in units_by_size(net, int(1e8), whole=nn.MultiheadAttention):\n        fully_shard(unit)\n"
+        in text
+    )
     assert "default_auto_wrap_policy" not in text
     text = rewrite(
         BEFORE + "def build(net, opts):\n    return FSDP(net, *opts.fsdp, fsdp_auto_wrap_policy=opts.policy)\n"

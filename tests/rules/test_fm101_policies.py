@@ -58,7 +58,7 @@ def test_a_policy_that_is_called_is_said_to_have_raised() -> None:
         "    return FSDP(net, auto_wrap_policy=policy)\n"
     )
     result = rewrite(text)
-    assert "units_by_size(net, 1e6)" in result.text
+    assert "units_by_size(net, 1e6, whole=nn.MultiheadAttention)" in result.text
     assert any("FSDP1 raised" in each.message and each.level is Level.REVIEW for each in result.findings)
     partial = text.replace("size_based_auto_wrap_policy(min", "partial(size_based_auto_wrap_policy, min")
     result = rewrite(f"from functools import partial\n{partial}")
@@ -277,7 +277,7 @@ def test_a_lambda_that_passes_classes_on() -> None:
 def test_a_lambda_that_passes_a_size_on() -> None:
     policy = f"lambda {_ALL}: size_based_auto_wrap_policy({_ALL}, min_num_params=50)"
     text = rewrite(IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n").text
-    assert "units_by_size(model, 50)" in text
+    assert "units_by_size(model, 50, whole=nn.MultiheadAttention)" in text
 
 
 HANDING_ON = f"""
@@ -315,7 +315,7 @@ def test_a_function_that_passes_classes_on_goes_with_its_last_use() -> None:
 def test_a_function_that_passes_its_own_size_on() -> None:
     policy = f"def policy({_ALL}, size=50):\n    return size_based_auto_wrap_policy({_ALL}, min_num_params=size)\n"
     text = rewrite(f"{IMPORTS}{policy}\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy=policy)\n").text
-    assert "units_by_size(model, 50)" in text
+    assert "units_by_size(model, 50, whole=nn.MultiheadAttention)" in text
     assert "def policy" not in text
 
 
@@ -959,9 +959,8 @@ def test_by_size() -> None:
         "partial(size_based_auto_wrap_policy, min_num_params=int(1e6))": "int(1e6)",
     }.items():
         result = rewrite(f"{IMPORTS}\n\ndef wrap(model, args):\n    return FSDP(model, auto_wrap_policy={policy})\n")
-        loop = (
-            f"    for unit in units_by_size(model, {size}):\n        fully_shard(unit)\n    return fully_shard(model)\n"
-        )
+        loop = f"    for unit in units_by_size(model, {size}, whole=nn.MultiheadAttention):\n"
+        loop += "        fully_shard(unit)\n    return fully_shard(model)\n"
         assert result.text.endswith(loop)
         assert result.support == {"units_by_size"}
 
@@ -969,7 +968,11 @@ def test_by_size() -> None:
 @pytest.mark.parametrize("layer", ["nn.MultiheadAttention(8, 2)", "nn.TransformerEncoderLayer(8, 2)"])
 def test_by_size_around_attention(layer: str) -> None:
     head = f"import torch\nfrom torch import nn\n{IMPORTS}\nmodel = FSDP(nn.Sequential({layer}), auto_wrap_policy="
-    assert rewrite(f"{head}size_based_auto_wrap_policy)\n").support == {"units_by_size"}
+    result = rewrite(f"{head}size_based_auto_wrap_policy)\n")
+    assert result.support == {"units_by_size"}
+    assert "whole=nn.MultiheadAttention" in result.text
+    seen = rewrite(f"{head}size_based_auto_wrap_policy)\n".replace(layer, "nn.Linear(8, 2)"))
+    assert "MultiheadAttention" not in seen.text
     more = ", mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"  # FSDP1 looked for BatchNorm inside
     assert "policy_units" in rewrite(f"{head}size_based_auto_wrap_policy{more})\n").support
 
@@ -1879,7 +1882,7 @@ def test_what_is_switched_off_in_a_policy_goes_with_it() -> None:
         """
     text = rewrite(code(before)).text
     assert "default_auto_wrap_policy" not in text
-    assert "    # large\n    for unit in units_by_size(net, 20000):\n" in text
+    assert "    # large\n    for unit in units_by_size(net, 20000, whole=nn.MultiheadAttention):\n" in text
     assert "100\n" not in text
 
 

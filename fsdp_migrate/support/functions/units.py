@@ -49,14 +49,17 @@ def unit_modules(unit: nn.Module) -> list[nn.Module]:
 def units_by_size(
     model: nn.Module,
     min_num_params: float,
+    whole: Any = (),
     ignored: Collection[nn.Module] = (),
     ignored_params: Collection[nn.Parameter] = (),
 ) -> list[nn.Module]:
-    """The submodules with `min_num_params` parameters outside of smaller units, children first."""
+    """The submodules with `min_num_params` parameters outside of smaller units, children first. Not inside of the
+    `whole` classes.
+    """
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
-        if isinstance(module, nn.MultiheadAttention):  # in the unit around it, for it reads its layer's weights
+        if isinstance(module, whole):  # in the unit around it: it reads the weights of its layers itself
             return 0
         total = sum(param.numel() for param in module.parameters() if param not in ignored_params)
         own = total - sum(visit(child) for child in module.children() if child not in ignored)

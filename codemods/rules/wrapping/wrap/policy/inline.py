@@ -130,7 +130,9 @@ def _by_size(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> Unit
     if draft.float32_class:
         raise NotStatic("auto_wrap_policy by size, which counts what it leaves out")
     size = draft.file.quote(named["min_num_params"]) if named else "int(1e8)"
-    units = f"{draft.imported(SUPPORT, 'units_by_size')}({draft.model}, {size}{draft.left_out})"
+    whole = f", whole={draft.imported('torch', 'nn')}.MultiheadAttention"
+    more = f"{whole if may_hold_attention or not draft.built.is_whole else ''}{draft.left_out}"
+    units = f"{draft.imported(SUPPORT, 'units_by_size')}({draft.model}, {size}{more})"
     return UnitSelector("", nested=True, may_be_root=False, units=units)
 
 
