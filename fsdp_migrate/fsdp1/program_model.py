@@ -449,15 +449,15 @@ class FileContext(ParsedSource):
         return item
 
     def _name_here(self, item: Import, at: cst.CSTNode) -> str | None:
-        """What the file calls a module already, `tdist`, where it goes by one name and by nothing else."""
+        """What the file calls a module already, `tdist` or `th`, where it goes by one name and by nothing else."""
         bound = (
             (name, bindings)
             for name, bindings in self.tree.scope.bindings.items()
-            if item.alias and not item.name and all(self._is_import_of(item, binding) for binding in bindings)
+            if not item.name and all(self._is_import_of(item, binding) for binding in bindings)
         )
         lookup = self.tree.scope_of[at].lookup
         names = [name for name, _ in bound if lookup(name) is self.tree.scope]
-        return None if item.alias in names else next(iter(names), None)
+        return None if item.local in names else next(iter(names), None)
 
     def _is_import_of(self, item: Import, binding: Binding) -> bool:
         """Whether a binding is this very import. Of the project's own modules only the support module can be."""

@@ -1217,3 +1217,15 @@ def test_an_optimizer_that_is_made_once_more_makes_no_phase() -> None:
     text = PHASES.format(first="optimizer.zero_grad()", last="pass", flag="phase in name")
     text = text.replace(f"train(model, {made}, data)", once)
     assert TRAINED not in rewrite(text.replace("    for phase", f"    optimizer = {made}\n    for phase")).text
+
+
+def test_torch_goes_by_the_name_that_it_has() -> None:
+    text = (
+        "import torch as th\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def step(net):\n    model = FSDP(net)\n    model.clip_grad_norm_(1.0)\n    return th.stack([])\n"
+    )
+    after = rewrite(text).text
+    assert "    th.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in after
+    assert "import torch\n" not in after
+    both = rewrite("import torch\n" + text).text
+    assert "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in both
