@@ -122,8 +122,8 @@ def _of_entry(value: Entry) -> str:
 def _or_none_of(value: cst.BaseExpression, draft: Draft, text: str = "") -> str:
     """The text of a value, which may be None: one that a comprehension goes over."""
     if not text:
-        quoted = draft.file.quote(value)
-        text = f"({quoted})" if isinstance(value, (cst.IfExp, cst.Lambda)) and not value.lpar else quoted
+        is_loose = isinstance(value, (cst.IfExp, cst.Lambda)) and not value.lpar
+        text = f"({written(draft.file, value, {})})" if is_loose else draft.file.quote(value)
     return f"{text} or ()" if any(origin.is_none for origin in draft.file.origins(value)) else text
 
 

@@ -67,6 +67,8 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
 def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
     """The `MixedPrecision` as it is, in a variable where it is more than a name."""
     text = value.text if isinstance(value, Entry) else draft.file.quote(value)
+    if isinstance(value, cst.IfExp):
+        text = written(draft.file, value, {})
     if not isinstance(value, Entry):
         draft.keeps.update(origin.node for origin in draft.file.origins(value) if origin.node is not None)
         is_short = isinstance(value, cst.Name) or len(draft.file.code(value)) <= _SHORT
