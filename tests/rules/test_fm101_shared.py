@@ -500,3 +500,28 @@ def test_a_mesh_that_a_later_call_takes_keeps_its_name() -> None:
     assert result.text.count("cpu_mesh = init_device_mesh(") == 1
     assert "    fully_shard(gen, mesh=cpu_mesh)\n" in result.text
     assert "    fully_shard(critic, mesh=cpu_mesh)\n" in result.text
+
+
+def test_two_functions_share_nothing() -> None:
+    """What stands in the one is not seen in the other: the program was not written."""
+    text = """
+        import torch
+        from functools import partial
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        from nets import Block, Head
+
+
+        def build(generator, critic, mesh):
+            mp = MixedPrecision(param_dtype=torch.bfloat16)
+            first = partial(FSDP, mixed_precision=mp, auto_wrap_policy=ModuleWrapPolicy({Block}), device_mesh=mesh)
+            second = partial(FSDP, mixed_precision=mp, auto_wrap_policy=ModuleWrapPolicy({Head}), device_mesh=mesh)
+            return first(generator), second(critic)
+        """
+    after = rewrite(code(text)).program
+    assert after.count("block_mp_policy = replace(mp, cast_forward_inputs=False)") == 2
+    chain = "def build(net, mesh):\n    given = partial(FSDP, device_mesh=mesh)\n    wrap = partial(given, {})\n"
+    head = "from functools import partial\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    chained = rewrite(f"{head}{chain.format('use_orig_params=True')}    return wrap(net)\n").program
+    assert "    def wrap(model):\n        fsdp_mesh = first_dimension(mesh)\n" in chained

@@ -47,7 +47,7 @@ def share(drafts: Iterable[Draft]) -> None:
     drafts = [each for each in drafts if each.chosen is None and same_unit_inside(each.file, each.call) is None]
     put_beside_maker(drafts)
     for draft in drafts:
-        if draft.helper:
+        if draft.helper or draft.is_function:  # what stands in a function is seen nowhere else
             continue
         by_function.setdefault(draft.file.scope(draft.call), []).append(draft)
     for found in by_function.values():
