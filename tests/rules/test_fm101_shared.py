@@ -521,6 +521,7 @@ def test_two_functions_share_nothing() -> None:
         """
     after = rewrite(code(text)).program
     assert after.count("block_mp_policy = replace(mp, cast_forward_inputs=False)") == 2
+    assert "mp_policy=mp, mesh=fsdp_mesh)\n\n    def second(model):\n" in after
     chain = "def build(net, mesh):\n    given = partial(FSDP, device_mesh=mesh)\n    wrap = partial(given, {})\n"
     head = "from functools import partial\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
     chained = rewrite(f"{head}{chain.format('use_orig_params=True')}    return wrap(net)\n").program

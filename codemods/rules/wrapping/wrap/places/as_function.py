@@ -124,6 +124,16 @@ def _given_dicts(ctx: Context, factory: cst.Call) -> Iterator[cst.Call]:
                     yield call
 
 
+def _is_above_another(line: cst.SimpleStatementLine, ctx: Context) -> bool:
+    """Whether another such partial follows, which becomes a function with its own empty lines."""
+    block = ctx.parent(line)
+    lines = block.body if isinstance(block, (cst.IndentedBlock, cst.Module)) else ()
+    below = next((each for each in lines if ctx.span(each)[0] > ctx.span(line)[0]), None)
+    made = alone(below)
+    value = made.value if isinstance(made, cst.Assign) else None
+    return isinstance(value, cst.Call) and is_factory(ctx, value)
+
+
 def _is_given_more(ctx: Context, call: cst.Call, factory: cst.Call) -> bool:
     """`partial(kinds[name], device_id=device)`, of which one is `partial(FSDP, …)`."""
     if ctx.dotted(call.func) != "functools.partial" or not call.args or call is factory or is_factory(ctx, call):
@@ -149,7 +159,7 @@ def function_edit(made: Draft) -> Edit:
         gap = wanted - _blank_lines(above[::-1], ctx) + 1
     if not held:
         lines += ["", f"return {name}"]
-    elif below.strip():
+    elif below.strip() and not _is_above_another(line, ctx):
         lines += [""] * (wanted - _blank_lines(below, ctx))
     margin = ctx.newline * gap + indent if gap > 0 and not context_of(ctx, made.call) else ""
     return Edit(start - len(indent) if margin else start, end, margin + joined_lines(lines, indent, ctx))
