@@ -53,8 +53,9 @@ def units_by_size(
     ignored: Collection[nn.Module] = (),
     ignored_params: Collection[nn.Parameter] = (),
 ) -> list[nn.Module]:
-    """The submodules with `min_num_params` parameters outside of smaller units, children first. Not inside of the
-    `whole` classes.
+    """The submodules with `min_num_params` parameters outside of smaller units, children first.
+
+    Inside of the `whole` classes there are none.
     """
     units: list[nn.Module] = []
 
