@@ -18,58 +18,37 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 """
 
+FOLLOWING = """
+    from torch.distributed.fsdp import ShardingStrategy
+
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.follow()
+            return self.q(x) - self.k(x)
+
+        def follow(self):
+            for a, b in zip(self.q.parameters(), self.k.parameters()):
+                b.data.mul_(0.9).add_(a.data, alpha=0.1)
+
+
+    def main():
+        return FSDP(Pair(), auto_wrap_policy={policy}, sharding_strategy=ShardingStrategy.{strategy})
+    """
+
 RIGHT = {
-    "written while it runs, where FSDP1 lost it too": """
-        from torch.distributed.fsdp import ShardingStrategy
-
-
-        class Pair(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
-
-            def forward(self, x):
-                self.follow()
-                return self.q(x) - self.k(x)
-
-            def follow(self):
-                for a, b in zip(self.q.parameters(), self.k.parameters()):
-                    b.data.mul_(0.9).add_(a.data, alpha=0.1)
-
-
-        def main():
-            return FSDP(Pair(), sharding_strategy=ShardingStrategy.FULL_SHARD)
-        """,
+    "written while it runs, where FSDP1 lost it too": FOLLOWING.format(strategy="FULL_SHARD", policy="None"),
     "noise for a model that is not sharded yet": """
         def main(net):
             for p in net.parameters():
                 p.data.add_(torch.randn_like(p))
             return FSDP(net, use_orig_params=True)
         """,
-    "written while it runs, to units": """
-        from torch.distributed.fsdp import ShardingStrategy
-        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-
-
-        class Pair(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
-
-            def forward(self, x):
-                self.follow()
-                return self.q(x) - self.k(x)
-
-            def follow(self):
-                for a, b in zip(self.q.parameters(), self.k.parameters()):
-                    b.data.mul_(0.9).add_(a.data, alpha=0.1)
-
-
-        def main():
-            return FSDP(
-                Pair(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), sharding_strategy=ShardingStrategy.NO_SHARD
-            )
-        """,
+    "written while it runs, to units": FOLLOWING.format(strategy="NO_SHARD", policy="ModuleWrapPolicy({nn.Linear})"),
     "names as they were": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -655,27 +634,7 @@ WRONG = {
     ),
     "written while it runs, where FSDP1 did not shard": (
         "FM416",
-        """
-        from torch.distributed.fsdp import ShardingStrategy
-
-
-        class Pair(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.q, self.k = nn.Linear(4, 4), nn.Linear(4, 4)
-
-            def forward(self, x):
-                self.follow()
-                return self.q(x) - self.k(x)
-
-            def follow(self):
-                for a, b in zip(self.q.parameters(), self.k.parameters()):
-                    b.data.mul_(0.9).add_(a.data, alpha=0.1)
-
-
-        def main():
-            return FSDP(Pair(), sharding_strategy=ShardingStrategy.NO_SHARD)
-        """,
+        FOLLOWING.format(strategy="NO_SHARD", policy="None"),
     ),
     "initialised after in a loop": (
         "FM416",
@@ -1150,7 +1109,7 @@ class Other(nn.Module):
 @pytest.mark.parametrize("called", ["FSDP", "(FSDP if torch.cuda.is_available() else nn.DataParallel)"])
 @pytest.mark.parametrize(("tie", "found"), [("self.head.weight = self.embed.weight", True), ("self.count = 0", False)])
 def test_ties_in_the_class_of_the_model(tie: str, found: bool, called: str) -> None:
-    train = f"{HEAD}from net import Net\n\nmodel = {called}(Net(), auto_wrap_policy=ModuleWrapPolicy({{nn.Linear}}))\n"
+    train = f"{HEAD}from net import Net\n\nmodel = {called}(Net(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\n"
     result = rewrite_files({"train.py": train, "net.py": MODEL.format(tie=tie)})
     assert ("FM409" in {finding.rule for finding in result.findings}) == found
 
@@ -1173,7 +1132,7 @@ from net import Net
 
 def build(keep):
     net = Net()
-    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{nn.Linear}}), ignored_modules={ignored})
+    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), ignored_modules={ignored})
 """
     net = MODEL.format(tie="self.head.weight = self.embed.weight")
     result = rewrite_files({"train.py": HEAD + build, "net.py": net})
