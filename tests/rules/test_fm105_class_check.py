@@ -37,6 +37,8 @@ CASES = [
     "not isinstance(model.module, {})",
     "isinstance(model, {} | int)",
     "isinstance(model, int | {})",
+    "case.assertIsInstance(model, {})",
+    "case.assertNotIsInstance(model, (int, {}), 'wrapped')",
 ]
 
 
@@ -55,12 +57,13 @@ ANNOTATIONS = [
     "def ask(model: {} | None = None, other: Union[int, {}] = 1):\n    return model",
     "class PrewrapReference:\n    model: {}\n    models: dict[str, list[{}]]",
     "model: {} = None",
+    "Named = Annotated[{}, 'sharded']",
 ]
 
 
 @pytest.mark.parametrize("text", ANNOTATIONS)
 def test_annotation(text: str) -> None:
-    typing = "import torch.nn as nn\nfrom typing import List, Optional, Union\n\n"
+    typing = "import torch.nn as nn\nfrom typing import Annotated, List, Optional, Union\n\n"
     after = AFTER.replace("FSDPModule, ", "")
     check_transformed(
         typing + HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"),

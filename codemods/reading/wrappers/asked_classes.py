@@ -20,6 +20,8 @@ _DISPLAYS = (cst.Tuple, cst.List, cst.Set)
 _STATEMENTS = (cst.Assign, cst.AnnAssign, cst.AugAssign)
 _DEEPEST = 4
 """Variables that hold what other variables hold."""
+_ASKING_METHODS = frozenset({"assertIsInstance", "assertNotIsInstance"})
+"""unittest's."""
 
 
 def classes_of(ctx: Context, asked: cst.BaseExpression, depth: int = _DEEPEST) -> Iterator[Asking]:
@@ -115,7 +117,11 @@ def _of_argument(ctx: Context, argument: cst.Arg, seen: Seen) -> Sequence[Asking
 
 
 def _asks(ctx: Context, call: cst.CSTNode | None) -> bool:
-    return isinstance(call, cst.Call) and ctx.code(call.func) in {"isinstance", "issubclass"}
+    if not isinstance(call, cst.Call):
+        return False
+    if isinstance(call.func, cst.Attribute):
+        return call.func.attr.value in _ASKING_METHODS
+    return ctx.code(call.func) in {"isinstance", "issubclass"}
 
 
 def _of_variable(

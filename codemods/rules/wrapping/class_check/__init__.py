@@ -360,7 +360,7 @@ def _is_for_readers(function: cst.FunctionDef) -> bool:
     return bool(params) and all(param.annotation is None for param in params)
 
 
-_ALTERNATIVES = frozenset({"typing.Optional", "typing.Union"})
+_ALTERNATIVES = frozenset({"typing.Annotated", "typing.Optional", "typing.Union"})
 _OF_CLASSES = frozenset({"type", "Type", "typing.Type"})
 _APPLIES_CHECKPOINTS = ".apply_activation_checkpointing"
 _CHECK_FN_AT = 2
