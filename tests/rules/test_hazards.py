@@ -1109,7 +1109,7 @@ class Other(nn.Module):
 @pytest.mark.parametrize("called", ["FSDP", "(FSDP if torch.cuda.is_available() else nn.DataParallel)"])
 @pytest.mark.parametrize(("tie", "found"), [("self.head.weight = self.embed.weight", True), ("self.count = 0", False)])
 def test_ties_in_the_class_of_the_model(tie: str, found: bool, called: str) -> None:
-    train = f"{HEAD}from net import Net\n\nmodel = {called}(Net(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\n"
+    train = f"{HEAD}from net import Net\n\nmodel = {called}(Net(), auto_wrap_policy=ModuleWrapPolicy({{nn.Linear}}))\n"
     result = rewrite_files({"train.py": train, "net.py": MODEL.format(tie=tie)})
     assert ("FM409" in {finding.rule for finding in result.findings}) == found
 
@@ -1132,7 +1132,7 @@ from net import Net
 
 def build(keep):
     net = Net()
-    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), ignored_modules={ignored})
+    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{nn.Linear}}), ignored_modules={ignored})
 """
     net = MODEL.format(tie="self.head.weight = self.embed.weight")
     result = rewrite_files({"train.py": HEAD + build, "net.py": net})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+from fsdp_migrate.probe.layout import contiguous
+from fsdp_migrate.probe.sketch import sketch as piece
 from fsdp_migrate.verify import Mark, ParityReport, Verdict
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.initial import init_problem
@@ -228,6 +232,28 @@ def test_a_floor_that_says_nothing_is_undecided(floor: Change | None, check: str
     found = report(floor=floor)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert words in " ".join(row.detail for row in found.rows if row.id == check)
+
+
+def cut(weight: torch.Tensor, *cuts: int) -> Sketch:
+    """The sketch of a layer whose ranks hold what lies between these places."""
+    whole, ends = Sketch([0.0] * 16, numel=weight.numel()), (0, *cuts, weight.numel())
+    for start, end in itertools.pairwise(ends):
+        whole.add(piece(weight[start:end], contiguous(start, end - start)), 1.0)
+    return whole
+
+
+def test_the_same_weights_summed_in_another_order_are_the_same() -> None:
+    weight = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
+    weight[::3] *= 1e-7
+    rows, flat = cut(weight, 1 << 19), cut(weight, 500_001)
+    assert rows.distance(flat) > 0.0, "nothing was rounded: the layer is too small to show it"
+    changed = weight.clone()
+    changed[77] *= 1 + 2.0**-20
+    for other, verdict in ((flat, Verdict.PASS), (cut(changed, 500_001), Verdict.FAIL)):
+        before, after = run("FSDP1"), run("FSDP2")
+        before, after = replace(before, init={"0:w": rows}), replace(after, init={"0:w": other})
+        found = compare_observations(Comparison(before, after, (before,), 4))
+        assert found.verdict is verdict, found.rows
 
 
 def test_weights_that_change_from_run_to_run_are_undecided() -> None:
