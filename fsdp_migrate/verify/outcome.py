@@ -37,9 +37,20 @@ def outcome(name: str, watched: Watched, world: int) -> Observation | Failure:
     if watched.hung is not None:
         return _left(name, watched) or _hang(name, watched)
     ends = {rank.rank: rank.end for rank in watched.ranks}
-    if len(ends) == world and all(end and end["reason"] in _GOOD_ENDS for end in ends.values()):
-        return merge(watched.ranks)
+    if ends and all(end and end["reason"] in _GOOD_ENDS for end in ends.values()):
+        if len(ends) == world:
+            return merge(watched.ranks)
+        if watched.returncode == 0:
+            return _other_number(name, len(ends), world)
     return _killed(name, watched) or _left(name, watched) or _gave_up(name, watched) or _vanished(name, watched, world)
+
+
+def _other_number(name: str, found: int, world: int) -> Failure:
+    return Failure(
+        name,
+        f"the {name} program starts {found} processes by itself, and {world} were asked for",
+        f"ask for {found} of them, or let the program start as many as torch.cuda.device_count() says",
+    )
 
 
 def worth_a_retry(watched: Watched) -> bool:

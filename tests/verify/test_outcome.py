@@ -146,6 +146,13 @@ def test_a_rank_that_left_early_is_the_cause(hung: float | None) -> None:
     assert "ended after 1 steps, while rank 0 went on" in found.message
 
 
+def test_a_program_that_starts_another_number_of_ranks_is_told() -> None:
+    four = [rank(number, ended("finished")) for number in range(4)]
+    found = outcome("original", watched(*four, returncode=0), 2)
+    assert isinstance(found, Failure)
+    assert found.message == "the original program starts 4 processes by itself, and 2 were asked for"
+
+
 def test_a_full_disk_is_named() -> None:
     found = outcome("original", watched(rank(0), rank(1), log=DISK_FULL), 2)
     assert isinstance(found, Failure)
