@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import multiprocessing.spawn
 import os
 import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch.multiprocessing
@@ -31,6 +34,7 @@ def follow_spawned_ranks(settings: Settings) -> None:
         if settings.dry_run_world is not None:  # this process is the one rank there is
             return passed_on(fn, 0, *args)
         own = replace(settings, processes=nprocs)
+        _prepare_main(own)
         # Pickled apart: the child must install the probe before it imports what `fn` lives in.
         return passed_on(start, _observed_rank, (own, pickle.dumps(fn), *args), nprocs, *rest, **kwargs)
 
@@ -45,14 +49,49 @@ def follow_spawned_ranks(settings: Settings) -> None:
     package.start_processes, package.spawn = start_observed, spawn_observed
 
 
-def _observed_rank(rank: int, settings: Settings, pickled: bytes, *args: Any) -> None:
-    die_with_parent()
+_MAIN = "FSDP_MIGRATE_SPAWNED_MAIN"
+_FIRST = Path(__file__).with_name("spawned_main.py")
+
+
+def _prepare_main(settings: Settings) -> None:
+    """Have a child run the program's main module behind `spawned_main.py`: Python runs it there before anything else,
+    and what it asks or imports must find the CPU in CUDA's place, and the copy of the tree."""
+    module: Any = multiprocessing.spawn
+    prepared = module.get_preparation_data
+    if getattr(prepared, "__wrapped__", None) is not None:
+        return
+
+    @functools.wraps(prepared)
+    def prepared_observed(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = prepared(name)
+        main = {key: data.pop(key) for key in ("init_main_from_path", "init_main_from_name") if key in data}
+        if main:
+            os.environ[_MAIN] = base64.b64encode(pickle.dumps((settings, *main.popitem()))).decode()
+            data["init_main_from_path"] = str(_FIRST)
+        return data
+
+    module.get_preparation_data = prepared_observed
+
+
+def spawned_main() -> tuple[Settings, bool, str]:
+    """In a child: the settings, and the program's main module: whether it is a path, and the path or its name."""
+    settings, key, main = pickle.loads(base64.b64decode(os.environ[_MAIN]))
+    return settings, key == "init_main_from_path", main
+
+
+def prepare_child(settings: Settings) -> None:
+    """Before the program is imported; twice is as good as once."""
     import_from(settings.scratch, settings.trees)
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(settings.processes))
     if settings.redirect:
         from fsdp_migrate.probe.redirect import redirect_cuda_to_cpu
 
         redirect_cuda_to_cpu(settings.processes)
+
+
+def _observed_rank(rank: int, settings: Settings, pickled: bytes, *args: Any) -> None:
+    die_with_parent()
+    prepare_child(settings)
     from fsdp_migrate.probe.session import begin, watched
 
     recorder = begin(settings, rank, settings.processes)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributed.fsdp import CPUOffload, MixedPrecision, fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
+assert torch.cuda.is_available(), "asked again in each process that is spawned"
 API = json.loads(Path(__file__).with_name("options.json").read_text())["api"]
 
 
