@@ -62,7 +62,7 @@ def _listen_to_wrapping(recorder: Recorder) -> None:
     def init1(self: FullyShardedDataParallel, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         nonlocal depth
         if depth == 0:  # nested units are made by the outer constructor's policy
-            recorder.start.handed_over(module, "FSDP1")
+            recorder.start.handed_over(module, "FSDP1", evened=bool(kwargs.get("sync_module_states")))
         depth += 1
         try:
             passed_on(fsdp1_init, self, module, *args, **kwargs)

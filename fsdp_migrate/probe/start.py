@@ -37,11 +37,11 @@ class Start:
         self._as_sharded: dict[int, float | None] = {}
         self._before_training: dict[str, float] | None = None
 
-    def handed_over(self, module: nn.Module, api: str) -> None:
+    def handed_over(self, module: nn.Module, api: str, evened: bool = False) -> None:
         """`module` is about to be sharded: note what this rank holds now, before only a slice of it is left.
 
         If ranks hold different weights at this point and nothing evens them out, each will contribute slices of its own
-        and the sharded model is a patchwork: the mark of a dropped `sync_module_states`.
+        and the sharded model is a patchwork: the mark of a dropped `sync_module_states`, which has them `evened` out.
         """
         digests: list[tuple[str, float | None]] = []
         seen: set[int] = set()
@@ -53,7 +53,7 @@ class Start:
                     digests.append((clean(join(prefix, name)), None if param.is_meta else _edges(param)))
         if digests:
             self._handovers += 1
-            self._writer.write("handed", api=api, cls=type(module).__name__, digests=digests)
+            self._writer.write("handed", api=api, cls=type(module).__name__, evened=evened, digests=digests)
 
     def sharded(self, group: Any) -> None:
         """`fully_shard` has cut up the weights of a unit: what this rank holds of them now may be drawn or loaded anew

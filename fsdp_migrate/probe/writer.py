@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-SCHEMA = 1
+SCHEMA = 2
 CANNOT_WRITE = 74
 """Exit code of a rank that cannot write its records (sysexits.h: EX_IOERR)."""
 

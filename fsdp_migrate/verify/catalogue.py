@@ -50,10 +50,15 @@ UNSEEDED = "seed it in every process, or check with --seed"
 """How a row ends that is undecided because the original differs from itself."""
 
 
+def asks_for_seed(detail: str) -> bool:
+    """Whether a row is undecided because the original differs from itself."""
+    return detail.endswith(UNSEEDED)
+
+
 def next_step(check: str, detail: str) -> str:
     """What to do about a check that failed or is undecided, and where more is said."""
     about = catalogue().get(check)
     if about is None:
         return ""
-    cure = f"S{UNSEEDED[1:]}." if detail.endswith(UNSEEDED) else about.cure
+    cure = f"S{UNSEEDED[1:]}." if asks_for_seed(detail) else about.cure
     return f"{cure} More: fsdp-migrate explain {check}"

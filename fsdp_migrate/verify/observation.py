@@ -314,6 +314,8 @@ def _disagreements(ranks: list[RankRecords]) -> tuple[str, ...]:
     seen: dict[tuple[int, int], float | None] = defaultdict(lambda: None)
     for rank in ranks:
         for order, record in enumerate(rank.of("handed")):
+            if record["evened"]:
+                continue
             for place, (name, digest) in enumerate(record["digests"]):
                 known = seen[order, place]
                 if known is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
-SCHEMA = 1
+SCHEMA = 2
 
 
 class RecordsError(Exception):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fsdp_migrate.verify.accounting import Reported, account
-from fsdp_migrate.verify.catalogue import catalogue
+from fsdp_migrate.verify.catalogue import asks_for_seed, catalogue
 from fsdp_migrate.verify.checks import checks_for
 from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences, running_max, worst_floor
 from fsdp_migrate.verify.checks.initial import differs, init_problem
@@ -96,11 +96,16 @@ def _checked(request: CheckRequest, home: Path, progress: Progress | None, repor
         if problem is not None:
             raise CouldNotRun(problem)
         runner.kept = kept_runs(request, machine.torch)
-        return _compared(request, runner, reported)
+        comparison = _run_both(request, runner)
+        if not wants_seed(request, comparison):
+            return _judged(request, runner, comparison, reported)
+        request = runner.request = replace(request, seed=_OWN_SEED)
+        runner.kept = kept_runs(request, machine.torch)
+        report = _judged(request, runner, _run_both(request, runner), reported)
+        return replace(report, limits=(*report.limits, _SEEDED))
 
 
-def _compared(request: CheckRequest, runner: Runner, reported: Reported | None) -> ParityReport:
-    comparison = _run_both(request, runner)
+def _judged(request: CheckRequest, runner: Runner, comparison: Comparison, reported: Reported | None) -> ParityReport:
     if wants_more_floors(comparison, request.allow):
         more = (runner.run(_floor(len(comparison.floors) + n)) for n in range(_MORE_FLOORS))
         comparison = replace(comparison, floors=(*comparison.floors, *more))
@@ -145,6 +150,28 @@ def _floor(number: int, save_init: Path | None = None) -> Plan:
     return Plan("original", f"floor {number + 1}", perturb=number + 1, save_init=save_init)
 
 
+_OWN_SEED = 0
+_SEEDED = (
+    f"The original does not seed itself, and differs from run to run: all was run again as with --seed {_OWN_SEED}"
+)
+
+
+def wants_seed(request: CheckRequest, comparison: Comparison) -> bool:
+    """Whether all is to be run again from a seed: the original differs from itself, and nothing else is wrong.
+
+    Not where several nodes are called apart: each would have to see it at the same moment.
+    """
+    if request.seed is not None or request.joins_others:
+        return False
+    rows = _rows(comparison, request.allow)
+    undecided = [row for row in rows if row.mark is Mark.INCONCLUSIVE]
+    return not any(row.mark is Mark.FAIL for row in rows) and any(asks_for_seed(row.detail) for row in undecided)
+
+
+def _rows(comparison: Comparison, allow: tuple[str, ...]) -> tuple[CheckRow, ...]:
+    return with_allowed(tuple(row for check in checks_for(comparison) for row in check(comparison)), allow)
+
+
 _TRAJECTORIES = frozenset({"N4", "N4n"})
 _MORE_FLOORS = 2
 
@@ -158,8 +185,7 @@ def wants_more_floors(comparison: Comparison, allow: tuple[str, ...] = ()) -> bo
     """
     if len(comparison.floors) != 1:
         return False
-    rows = with_allowed(tuple(row for check in checks_for(comparison) for row in check(comparison)), allow)
-    failed = {row.id for row in rows if row.mark is Mark.FAIL}
+    failed = {row.id for row in _rows(comparison, allow) if row.mark is Mark.FAIL}
     return bool(failed & _TRAJECTORIES) and failed <= {*_TRAJECTORIES, "F"}
 
 

@@ -29,18 +29,33 @@ def text_of(report: ParityReport) -> str:
 
 
 def test_a_program_for_gpus_that_spawns_its_ranks_runs_on_cpus(tmp_path: Path) -> None:
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        port = str(s.getsockname()[1])
-    before, after = make_tree(tmp_path / "before", api=1), make_tree(tmp_path / "after", api=2)
-    env = {"FREE_PORT": port}
     told: list[tuple[str, int, int]] = []
-    request = CheckRequest(before / "cuda_spawned.py", after / "cuda_spawned.py", 2, steps=6, env=env)
-    report = run_check(request, lambda *progress: told.append(progress))
+    report = run_check(spawned(tmp_path), lambda *progress: told.append(progress))
     assert report.verdict is Verdict.PASS, text_of(report)
     assert any("redirected" in limit for limit in report.limits)
     assert ("original", 6, 6) in told
     _every_report_holds_it(report)
+
+
+def spawned(tmp_path: Path, **env: str) -> CheckRequest:
+    """A program that broadcasts on FSDP1, and where `UNSYNCED` is set does not; on FSDP2 it never does."""
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        env["FREE_PORT"] = str(s.getsockname()[1])
+    before, after = make_tree(tmp_path / "before", api=1), make_tree(tmp_path / "after", api=2)
+    return CheckRequest(before / "cuda_spawned.py", after / "cuda_spawned.py", 2, steps=6, env=env)
+
+
+def test_a_program_that_does_not_seed_itself_is_run_again_from_a_seed(tmp_path: Path) -> None:
+    report = run_check(spawned(tmp_path, UNSEEDED="", UNSYNCED=""))
+    assert report.verdict is Verdict.PASS, text_of(report)
+    assert any("--seed 0" in limit for limit in report.limits)
+
+
+def test_a_seed_does_not_hide_a_lost_broadcast(tmp_path: Path) -> None:
+    report = run_check(spawned(tmp_path, UNSEEDED=""))
+    assert report.verdict is Verdict.FAIL, text_of(report)
+    assert "sync_module_states" in report.row("N0").detail
 
 
 def _every_report_holds_it(report: ParityReport) -> None:

@@ -58,7 +58,7 @@ def test_records_come_back_whole_or_not_at_all(tmp_path: Path) -> None:
     kept, records = Kept(tmp_path / "kept" / "key"), tmp_path / "records"
     records.mkdir()
     assert kept.records("original") is None
-    meta, end = {"kind": "meta", "schema": 1}, {"kind": "end", "reason": "finished"}
+    meta, end = {"kind": "meta", "schema": 2}, {"kind": "end", "reason": "finished"}
     (records / "rank-00000.jsonl").write_text(json.dumps(meta) + "\n")
     kept.keep("original", records)
     assert kept.records("original") is None

@@ -19,7 +19,7 @@ from fsdp_migrate.verify.saved import SavedFile
 from fsdp_migrate.verify.thresholds import coarsest
 from fsdp_migrate.verify.watch import Watched
 
-META = {"kind": "meta", "schema": 1, "t": 0.0}
+META = {"kind": "meta", "schema": 2, "t": 0.0}
 ABORTED = "  rank      : 1 (local_rank: 1)\n  exitcode  : -6 (pid: 7)\n"
 DISK_FULL = "  rank      : 1 (local_rank: 1)\n  exitcode  : 74 (pid: 7)\n"
 

@@ -30,20 +30,21 @@ def initial_weights(comparison: Comparison) -> list[CheckRow]:
 
 def init_problem(original: Observation, rewritten: Observation) -> str:
     """Why different initial weights are a mistake of the rewritten program; empty when they may be another draw."""
-    patchwork = _patchwork(rewritten)
+    patchwork = _patchwork(original, rewritten)
     if patchwork:
         return patchwork
     unlike = [name for name in sorted(original.init) if not _same_law(original.init[name], rewritten.init.get(name))]
     if unlike:
         return f"{some(unlike)} do not even have the original's mean and variance"
-    if not (rewritten.meta_params or original.meta_params or rewritten.redrawn):
+    if not (rewritten.meta_params or original.meta_params or rewritten.redrawn or original.ranks_disagree):
         return "neither side initialises after sharding, so the same seed should give the same weights"
     return ""
 
 
-def _patchwork(rewritten: Observation) -> str:
-    """Whether the sharded weights are no draw at all: slices of several, or one slice several times."""
-    torn = list(rewritten.ranks_disagree)
+def _patchwork(original: Observation, rewritten: Observation) -> str:
+    """Whether the sharded weights are no draw at all: slices of several, as the original's are not, or one slice
+    several times."""
+    torn = sorted({*rewritten.ranks_disagree} - {*original.ranks_disagree})
     if torn:
         return (
             f"ranks held different values of {some(torn)} when they called fully_shard(): each contributes slices of "
@@ -67,11 +68,11 @@ def _weights_row(comparison: Comparison, found: Observation) -> CheckRow:
     if value <= _ROUNDING:
         return CheckRow("N0", _TITLE, Mark.PASS, scientific(value), _LIMIT)
     itself = comparison.floor(lambda a, b: worst(tensor_distances(a.init, b.init))[1])
-    if itself > _ROUNDING:  # the weights were recorded before they were moved
+    patchwork = _patchwork(comparison.original, found)
+    if itself > _ROUNDING and not patchwork:  # the weights were recorded before they were moved
         detail = f"the original's own weights differ by {scientific(itself)} from run to run: {UNSEEDED}"
         return CheckRow("N0", _TITLE, Mark.INCONCLUSIVE, scientific(value), _LIMIT, detail)
     problem = init_problem(comparison.original, found)
-    patchwork = _patchwork(found)
     if patchwork or comparison.as_found is None:
         detail = problem or f"worst: {short(name)}; --init copy (record: --init-from) starts both from the original's"
         return CheckRow("N0", _TITLE, Mark.FAIL, scientific(value), _LIMIT, detail)
@@ -85,9 +86,15 @@ def _weights_row(comparison: Comparison, found: Observation) -> CheckRow:
         Mark.INFO,
         scientific(value),
         _LIMIT,
-        (problem or "another random draw (weights are initialised after sharding); same mean and variance")
+        (problem or _why_another_draw(comparison.original))
         + ". All later checks ran from the original's weights, transplanted",
     )
+
+
+def _why_another_draw(original: Observation) -> str:
+    if original.ranks_disagree:
+        return "each rank has weights of its own in the original too, and cuts other slices from them"
+    return "another random draw (weights are initialised after sharding); same mean and variance"
 
 
 def _buffers_row(original: Observation, found: Observation) -> CheckRow:

@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 assert torch.cuda.is_available(), "asked again in each process that is spawned"
 API = json.loads(Path(__file__).with_name("options.json").read_text())["api"]
+SEEDED, SYNC = "UNSEEDED" not in os.environ, "UNSYNCED" not in os.environ
 
 
 class Net(nn.Module):
@@ -29,7 +30,7 @@ class Net(nn.Module):
 def shard(model: nn.Module, rank: int) -> nn.Module:
     if API == 1:
         offload, mixed = CPUOffload(offload_params=True), MixedPrecision()
-        return FSDP(model, cpu_offload=offload, mixed_precision=mixed, device_id=rank, sync_module_states=True)
+        return FSDP(model, cpu_offload=offload, mixed_precision=mixed, device_id=rank, sync_module_states=SYNC)
     fully_shard(model)
     return model
 
@@ -39,8 +40,9 @@ def worker(rank: int, world: int) -> None:
     torch.cuda.set_device(rank)
     device = torch.device("cuda", rank)
     assert device.type == "cuda"
-    torch.cuda.manual_seed(0)
-    torch.manual_seed(0)
+    if SEEDED:
+        torch.cuda.manual_seed(0)
+        torch.manual_seed(0)
     model = shard(Net().to(rank), rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     stream = torch.cuda.Stream()
