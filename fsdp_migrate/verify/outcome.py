@@ -25,6 +25,7 @@ _SIGNAL_HINTS = {
     9: "SIGKILL is mostly the out-of-memory killer: use fewer processes, or a smaller batch or model",
     11: "a segmentation fault in native code: run the program by itself to see whether it is the program's",
 }
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\b.*)$", re.MULTILINE)
 _TORCHRUN_EXIT = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
 
@@ -141,6 +142,10 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
         silent = sorted({*range(world)} - {rank.rank for rank in watched.ranks if rank.end is not None})
         message = f"rank {', '.join(map(str, silent))} of the {name} program ended without a word: the disk is full"
         return Failure(name, message, SPACE_HINT, silent[0], log=_tail(watched.log))
+    raised = _RAISED.findall(watched.log)
+    if raised and not watched.ranks:
+        message = f"the {name} program raised {raised[-1]} before it started its processes"
+        return Failure(name, message, _cure(raised[-1].split(":")[0], raised[-1], False, name), log=_tail(watched.log))
     missing = world - sum(rank.end is not None for rank in watched.ranks)
     return Failure(
         name,

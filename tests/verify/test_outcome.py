@@ -146,6 +146,13 @@ def test_a_rank_that_left_early_is_the_cause(hung: float | None) -> None:
     assert "ended after 1 steps, while rank 0 went on" in found.message
 
 
+def test_what_a_program_raised_before_it_had_ranks_is_told() -> None:
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1\nhydra.errors.ConfigError: no such file\n'
+    found = outcome("original", watched(log=log), 2)
+    assert isinstance(found, Failure)
+    assert found.message == "the original program raised ConfigError: no such file before it started its processes"
+
+
 def test_a_program_that_starts_another_number_of_ranks_is_told() -> None:
     four = [rank(number, ended("finished")) for number in range(4)]
     found = outcome("original", watched(*four, returncode=0), 2)
