@@ -59,8 +59,11 @@ def _near(model: ProgramModel, graph: kept.Graph) -> frozenset[Path]:
     wrapping = {site.file.path for site in model.wrapping.all_sites.values()}
     loaded = {path: loads for path in wrapping if (loads := model.loading.loaded_by_test(path)) is not None}
     wrapping -= loaded.keys()
-    if not graph or any(model.loading.together(path) is model.program.texts for path in wrapping):
-        return frozenset(model.program.texts)  # modules are imported by names that are made up
+    if not graph:
+        return frozenset(model.program.texts)
+    if any(model.loading.together(path) is model.program.texts for path in wrapping):
+        # Modules are imported by names that are made up: all but the other scripts.
+        return frozenset().union(*loaded.values(), *map(model.loading.running_with, wrapping))
     naming = [file.path for file in model.wrapping.naming if any(file.references())] if loaded else []
     return frozenset(connected(graph, wrapping)).union(naming, *loaded.values())
 

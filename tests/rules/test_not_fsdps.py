@@ -477,6 +477,29 @@ def test_two_scripts_beside_something_that_is_loaded_by_its_name() -> None:
     assert "FM416" in [found.rule for found in result.findings if found.path.name == "app.py"]
 
 
+def test_gradients_of_another_script_beside_something_that_is_loaded_by_its_name() -> None:
+    """Each test of context parallelism of NeMo Automodel was told of an example that wraps (FM402)."""
+    test = """
+        import argparse
+
+        import torch.distributed as dist
+
+        from pipe.load import load
+
+
+        def compare(layer, x):
+            layer(x).sum().backward()
+            gradient = layer.q.weight.grad.detach().clone()
+            dist.all_reduce(gradient)
+            print(gradient)
+
+
+        if __name__ == "__main__":
+            compare(load("pipe.layers.Attention"), argparse.ArgumentParser().parse_args())
+    """
+    stays({**ENTRIES, "run_attention.py": test}, "run_attention.py")
+
+
 def test_a_script_that_loads_nothing_by_a_name_made_up() -> None:
     """A script beside verl's trainers was said to run with them: 300 lines of support, for parts of models."""
     alone = """
