@@ -52,6 +52,12 @@ def test_a_program_that_does_not_seed_itself_is_run_again_from_a_seed(tmp_path: 
     assert any("--seed 0" in limit for limit in report.limits)
 
 
+def test_ranks_that_draw_weights_of_their_own_start_from_the_original_ones(tmp_path: Path) -> None:
+    report = run_check(spawned(tmp_path, SEEDED_BY_RANK="", UNSYNCED=""))
+    assert report.verdict is Verdict.PASS, text_of(report)
+    assert report.row("N0").detail.startswith("each rank has weights of its own in the original too")
+
+
 def test_a_seed_does_not_hide_a_lost_broadcast(tmp_path: Path) -> None:
     report = run_check(spawned(tmp_path, UNSEEDED=""))
     assert report.verdict is Verdict.FAIL, text_of(report)

@@ -341,6 +341,13 @@ def test_weights_that_are_drawn_after_sharding_are_another_draw() -> None:
     assert init_problem(before, replace(drawn, redrawn=True)) == ""
 
 
+def test_weights_that_differ_between_the_ranks_of_the_original_are_no_lost_broadcast() -> None:
+    before, torn = run("FSDP1"), replace(run("FSDP2"), init={"0:w": sketch(1.1), "0:v": sketch(2.0)})
+    torn = replace(torn, ranks_disagree=("w",))
+    assert "sync_module_states" in init_problem(before, torn)
+    assert init_problem(replace(before, ranks_disagree=("layer.w",)), torn) == ""
+
+
 def test_slices_that_repeat_are_the_machines_where_cuda_is_pretended() -> None:
     alike = {"0:w": replace(sketch(1.1), heads={0: (1.0, 2.0), 1: (1.0, 2.0)}), "0:v": sketch(2.0)}
     drawn = replace(run("FSDP2"), init=alike, redrawn=True)

@@ -33,7 +33,12 @@ def init_problem(original: Observation, rewritten: Observation) -> str:
     patchwork = _patchwork(original, rewritten)
     if patchwork:
         return patchwork
-    unlike = [name for name in sorted(original.init) if not _same_law(original.init[name], rewritten.init.get(name))]
+    # One number says nothing of a law; where the ranks of the original drew it apart, it was drawn.
+    drawn = {
+        name for name in original.init if original.init[name].numel == 1 and short(name) in original.ranks_disagree
+    }
+    compared = sorted(original.init.keys() - drawn)
+    unlike = [name for name in compared if not _same_law(original.init[name], rewritten.init.get(name))]
     if unlike:
         return f"{some(unlike)} do not even have the original's mean and variance"
     if not (rewritten.meta_params or original.meta_params or rewritten.redrawn or original.ranks_disagree):
@@ -44,8 +49,8 @@ def init_problem(original: Observation, rewritten: Observation) -> str:
 def _patchwork(original: Observation, rewritten: Observation) -> str:
     """Whether the sharded weights are no draw at all: slices of several, as the original's are not, or one slice
     several times."""
-    torn = sorted({*rewritten.ranks_disagree} - {*original.ranks_disagree})
-    if torn:
+    torn = list(rewritten.ranks_disagree)
+    if torn and not original.ranks_disagree:  # each names a weight from where it was handed over: names do not match
         return (
             f"ranks held different values of {some(torn)} when they called fully_shard(): each contributes slices of "
             "its own. Was sync_module_states=True dropped?"

@@ -42,7 +42,7 @@ def worker(rank: int, world: int) -> None:
     assert device.type == "cuda"
     if SEEDED:
         torch.cuda.manual_seed(0)
-        torch.manual_seed(0)
+        torch.manual_seed(rank if "SEEDED_BY_RANK" in os.environ else 0)
     model = shard(Net().to(rank), rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     stream = torch.cuda.Stream()
