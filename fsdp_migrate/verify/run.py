@@ -151,21 +151,22 @@ def _floor(number: int, save_init: Path | None = None) -> Plan:
 
 
 _OWN_SEED = 0
+_AT_START = frozenset({"N0", "N1"})
 _SEEDED = (
     f"The original does not seed itself, and differs from run to run: all was run again as with --seed {_OWN_SEED}"
 )
 
 
 def wants_seed(request: CheckRequest, comparison: Comparison) -> bool:
-    """Whether all is to be run again from a seed: the original differs from itself, and nothing else is wrong.
+    """Whether all is to be run again from a seed: the original begins otherwise each time, and nothing else is wrong.
 
     Not where several nodes are called apart: each would have to see it at the same moment.
     """
     if request.seed is not None or request.joins_others:
         return False
     rows = _rows(comparison, request.allow)
-    undecided = [row for row in rows if row.mark is Mark.INCONCLUSIVE]
-    return not any(row.mark is Mark.FAIL for row in rows) and any(asks_for_seed(row.detail) for row in undecided)
+    at_start = [row for row in rows if row.id in _AT_START and row.mark is Mark.INCONCLUSIVE]
+    return not any(row.mark is Mark.FAIL for row in rows) and any(asks_for_seed(row.detail) for row in at_start)
 
 
 def _rows(comparison: Comparison, allow: tuple[str, ...]) -> tuple[CheckRow, ...]:

@@ -33,7 +33,7 @@ def norms(comparison: Comparison) -> list[CheckRow]:
         a, b = _norm(comparison.original, before), _norm(comparison.rewritten, before)
         detail = f"{a:.6g} -> {b:.6g}" if value > limit else ""
         mark = Mark.FAIL if value > limit else Mark.PASS
-        if floor > comparison.precision.widest_floor:
+        if floor > comparison.precision.widest_floor and value > comparison.precision.first_norm(0.0):
             mark, detail = Mark.INCONCLUSIVE, f"the original's differs from itself by {scientific(floor)}: {UNSEEDED}"
         rows.append(CheckRow("N2", f"first gradient norm {title}", mark, scientific(value), scientific(limit), detail))
     return rows
@@ -50,7 +50,7 @@ def gradients(comparison: Comparison) -> list[CheckRow]:
     name, value = worst(mine)
     limit = comparison.precision.gradient(floor)
     mark, detail, bad = Mark.PASS, f"worst: {short(name)}" if name else "", list[str]()
-    if floor > comparison.precision.widest_floor:
+    if floor > comparison.precision.widest_floor and value > comparison.precision.gradient(0.0):
         mark, detail = Mark.INCONCLUSIVE, f"the original's differ from themselves by {scientific(floor)}: {UNSEEDED}"
     elif value > limit:
         bad = [n for n, v in sorted(mine.items(), key=lambda item: -item[1]) if v > limit]

@@ -34,7 +34,7 @@ def first_loss(comparison: Comparison) -> list[CheckRow]:
     resolutions = zip(comparison.original.losses, loss_resolutions(comparison.original), strict=True)
     limit = max(comparison.precision.first_loss(floor), *(size for loss, size in resolutions if loss.step == first))
     mark, detail = Mark.PASS, ""
-    if floor > comparison.precision.widest_floor:
+    if floor > comparison.precision.widest_floor and value > comparison.precision.first_loss(0.0):
         mark, detail = Mark.INCONCLUSIVE, f"the original differs from itself by {scientific(floor)}: {UNSEEDED}"
     elif value > limit:
         a, b = comparison.original.losses[0].values, comparison.rewritten.losses[0].values
@@ -77,7 +77,7 @@ def _row(
     if not mine or len(floor) < len(mine):
         detail = f"{len(mine)} in common, {len(floor)} of them in the floor run"
         return CheckRow(check, title, Mark.NOT_AVAILABLE, detail=detail)
-    if floor[0] > comparison.precision.widest_floor:
+    if floor[0] > comparison.precision.widest_floor and mine[-1] > comparison.precision.trajectory(0.0):
         return CheckRow(check, title, Mark.INCONCLUSIVE, scientific(mine[-1]), "", UNSEEDED)
     limits = limits_of(comparison, floor)
     bad = next((i for i, (value, limit) in enumerate(zip(mine, limits, strict=False)) if value > limit), None)
