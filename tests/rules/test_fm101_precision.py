@@ -432,6 +432,20 @@ def text_of_dtype(line: str, call: str) -> str:
     return rewrite(HEAD + f"def wrap(model, dtype):\n    {line}\n    return FSDP(model, mixed_precision={call})\n").text
 
 
+OF_A_LIBRARY = """
+def wrap(self, net, teacher):
+    self.model = FSDP(net, mixed_precision=self.trainer.strategy.mixed_precision_config)
+    self.teacher = FSDP(teacher, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+"""
+
+
+def test_buffer_dtype_of_a_precision_that_a_library_makes() -> None:
+    """Buffers stayed in float32, since no MixedPrecision of the program has a buffer_dtype (fmchisel)."""
+    text = rewrite(HEAD + OF_A_LIBRARY).text
+    assert "    if mixed_precision is not None and mixed_precision.buffer_dtype is not None:\n" in text
+    assert text.count("buffers()") == 1
+
+
 def test_a_precision_that_is_always_made_is_not_asked_whether_it_is_there() -> None:
     text = """
         def wrapper(config):

@@ -61,7 +61,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         _as_seen(value, origins, made, draft)
     except NotStatic:
         draft.restore(state)
-        precision_at_run_time(hold(value, draft), draft, _are_given(origins))
+        precision_at_run_time(hold(value, draft), draft, _are_given(origins), _is_anothers(origins))
 
 
 def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
@@ -140,6 +140,11 @@ def _are_given(origins: Sequence[Origin]) -> bool:
     return bool(nodes) and all(isinstance(n, cst.Call) and w.fsdp1(n.func) == "MixedPrecision" for w, n in nodes)
 
 
+def _is_anothers(origins: Sequence[Origin]) -> bool:
+    """Whether none that the program makes is seen to come here: `strategy.mixed_precision_config` of Lightning."""
+    return not any(isinstance(o.node, cst.Call) and o.file.fsdp1(o.node.func) == "MixedPrecision" for o in origins)
+
+
 def _ask_whether_cast(policy: str, fields: Sequence[Fields], draft: Draft) -> None:
     """What stands for None gives no dtype. Raises NotStatic where it is asked and another one may give none either."""
     if not draft.may_lack_precision:
@@ -151,7 +156,7 @@ def _ask_whether_cast(policy: str, fields: Sequence[Fields], draft: Draft) -> No
         raise NotStatic("mixed_precision without dtypes, or None")
 
 
-def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> None:
+def precision_at_run_time(text: str, draft: Draft, is_given: bool = False, is_anothers: bool = False) -> None:
     """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
     if draft.file.mentions(CLASSES) and not draft.precision and draft.selector is not None:
         raise NotStatic(f"mixed_precision with {CLASSES}")
@@ -176,7 +181,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     else:
         function = draft.imported(SUPPORT, "unit_mp_policy")
         draft.before.append(f"{policy} = {function}({text}, is_root=True)")
-    if _may_say(draft.file, ("buffer_dtype",), 2) and not has_no_buffers(draft):
+    if (is_anothers or _may_say(draft.file, ("buffer_dtype",), 2)) and not has_no_buffers(draft):
         _refuse_unnamed(draft)
         test = f"{text}.buffer_dtype is not None"
         test = test if is_given else f"{text} is not None and {test}"
