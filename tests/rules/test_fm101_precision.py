@@ -433,9 +433,11 @@ def text_of_dtype(line: str, call: str) -> str:
 
 
 OF_A_LIBRARY = """
-def wrap(self, net, teacher):
-    self.model = FSDP(net, mixed_precision=self.trainer.strategy.mixed_precision_config)
-    self.teacher = FSDP(teacher, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+class Module(LightningModule):
+    def wrap(self, net, teacher):
+        strategy = self.trainer.strategy
+        self.model = FSDP(net, mixed_precision=strategy.mixed_precision_config)
+        self.teacher = FSDP(teacher, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
 """
 
 
