@@ -79,7 +79,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         asked = [module for part in parts if (module := _class_of(part)) is not None]
         if not asked or any(_says(WRAPPER, part, ctx) or ctx.fsdp1(part) == WRAPPER for part in parts):
             continue  # the wrapper's own name, and the wrapper, have rules that rewrite it
-        if any(_is_no_module(part, ctx) for part in parts) or _names_another_wrapper(node):
+        if any(_is_no_module(part, ctx) for part in parts) or _names_another_wrapper(node, ctx):
             continue  # no module is of that class, sharded or not
         if _asks_for_a_part(node, ctx) and not any(ModelKind.FSDP in ctx.kinds(module) for module in asked):
             continue
@@ -177,9 +177,9 @@ def _is_no_module(node: cst.BaseExpression, ctx: Context) -> bool:
     return (ctx.dotted(node) or "").startswith(_WITHOUT_MODULES)
 
 
-def _names_another_wrapper(test: cst.Comparison) -> bool:
+def _names_another_wrapper(test: cst.Comparison, ctx: Context) -> bool:
     """`type(m).__name__ == "DistributedDataParallel"`, which is none of the classes that are sharded."""
-    named = named_classes(test)
+    named = named_classes(ctx, test)
     return named is not None and all(each.evaluated_value in _OTHER_WRAPPERS for each in named.classes)
 
 

@@ -360,7 +360,7 @@ def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -
 
 def _named(file: FileContext, test: cst.Comparison, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
     """`type(model).__name__ == "DistributedDataParallel"`."""
-    named = named_classes(test)
+    named = named_classes(file, test)
     if named is None or named.is_negated or file.code(named.asked) != file.code(node):
         return None
     names = {each.evaluated_value for each in named.classes}

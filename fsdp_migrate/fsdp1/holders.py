@@ -119,7 +119,19 @@ def _is_around(
     if is_plain_object(file, node) or (words(last_name(node)) & NO_MODELS and may_be_plain(file, node)):
         return False  # an object of the program's own, whose `state_dict` is its own
     made = {origin.node for origin in where.origins(owner) if isinstance(origin.node, cst.Call)}
-    return any(origin.node in made for origin in file.origins(node))
+    return any(origin.node in made or _is_given_wrapper(origin, where, call) for origin in file.origins(node))
+
+
+def _is_given_wrapper(origin: Origin, where: Context, call: cst.CSTNode) -> bool:
+    """`Library(net, wrapper=Wrapper())`, which hands itself to what wraps a part of it, a call that is not seen."""
+    if not isinstance(origin.node, cst.Call) or where.callers(call):
+        return False
+    wrapping = {where.scope(call), enclosing(where, call, cst.ClassDef)}
+    given = [made for argument in origin.node.args for made in origin.file.origins(argument.value)]
+    classes = [kind for made in given if isinstance(made.node, cst.Call) for kind in made.file.origins(made.node.func)]
+    return any(
+        isinstance(made.node, (cst.ClassDef, cst.FunctionDef)) and made.node in wrapping for made in (*given, *classes)
+    )
 
 
 def _holds(file: FileContext, node: cst.BaseExpression, wanted: cst.ClassDef, depth: int) -> bool:

@@ -378,19 +378,14 @@ def test_a_device_that_is_chosen_is_asked_for_once() -> None:
     assert "    on_device = tensor.data.to(device)\n" in text
 
 
-@pytest.mark.parametrize("move", [".cuda()", ".to(rank)", '.to("cuda")'])
-def test_a_model_that_is_on_the_device_stays_there(move: str) -> None:
+@pytest.mark.parametrize(
+    ("move", "again"), [(".cuda()", "model.to(rank)\n"), (".to(rank)", ""), ('.to("cuda")', "model.to(rank)\n")]
+)
+def test_a_model_that_is_on_the_device_stays_there(move: str, again: str) -> None:
     call = f"FSDP(model, {POLICY}device_id=rank, sync_module_states=True)"
     text = written(f"    model = model{move}\n    return {call}\n")
-    assert text.partition("if args.policy")[0].endswith(
-        code(
-            """
-            model.to(rank)
-            for tensor in (*model.parameters(), *model.buffers()):
-                dist.broadcast(tensor.detach(), src=0)
-            """
-        )
-    )
+    loop = "for tensor in (*model.parameters(), *model.buffers()):\n    dist.broadcast(tensor.detach(), src=0)\n"
+    assert text.partition("if args.policy")[0].endswith(f"torch.cuda.set_device(rank)\n{again}{loop}")
 
 
 NAMED = [

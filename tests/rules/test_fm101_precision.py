@@ -432,6 +432,37 @@ def text_of_dtype(line: str, call: str) -> str:
     return rewrite(HEAD + f"def wrap(model, dtype):\n    {line}\n    return FSDP(model, mixed_precision={call})\n").text
 
 
+BY_ITS_TEST = {
+    "lib.py": HEAD
+    + "def wrap(model):\n    mp = MixedPrecision(torch.float16, buffer_dtype=torch.float16)\n"
+    + "    return FSDP(model, mixed_precision=mp)\n",
+    "test_lib.py": "from torch import nn\n\nfrom lib import wrap\n\n\ndef test_wrap():\n    wrap(nn.Linear(2, 2))\n",
+}
+
+
+def test_a_model_that_a_test_makes_says_nothing_of_others() -> None:
+    """A library's buffers were not cast, since the linear layer of its test has none (ShallowFlow)."""
+    assert "for buffer in model.buffers():" in rewrite_files(BY_ITS_TEST).after["lib.py"]
+    script = {"lib.py": BY_ITS_TEST["lib.py"], "train.py": BY_ITS_TEST["test_lib.py"]}
+    assert "buffers()" not in rewrite_files(script).after["lib.py"]
+
+
+OF_A_LIBRARY = """
+class Module(LightningModule):
+    def wrap(self, net, teacher):
+        strategy = self.trainer.strategy
+        self.model = FSDP(net, mixed_precision=strategy.mixed_precision_config)
+        self.teacher = FSDP(teacher, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+"""
+
+
+def test_buffer_dtype_of_a_precision_that_a_library_makes() -> None:
+    """Buffers stayed in float32, since no MixedPrecision of the program has a buffer_dtype (fmchisel)."""
+    text = rewrite(HEAD + OF_A_LIBRARY).text
+    assert "    if mixed_precision is not None and mixed_precision.buffer_dtype is not None:\n" in text
+    assert text.count("buffers()") == 1
+
+
 def test_a_precision_that_is_always_made_is_not_asked_whether_it_is_there() -> None:
     text = """
         def wrapper(config):

@@ -583,3 +583,39 @@ def test_the_class_in_a_dict_of_the_call_itself() -> None:
     text = HEAD + "def build(net):\n    with enable_wrap({}):\n        net.a = wrap(net.a)\n"
     plain = rewrite(text.format("wrapper_cls=FSDP"))
     assert rewrite(text.format('**{"wrapper_cls": FSDP}')).text == plain.text
+
+
+OF_CALLS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+def precision(cfg):
+    return MixedPrecision(param_dtype=cfg.dtype) if cfg.mixed else None
+
+
+def build(net, cfg):
+    with enable_wrap(wrapper_cls=FSDP, mixed_precision=precision(cfg)):
+        model = wrap(net)
+    return model
+"""
+
+
+def test_an_argument_that_is_a_call_for_one_wrap() -> None:
+    """534 lines of support: a call may give several wraps something else each, and here is one (ShallowFlow)."""
+    result = rewrite(OF_CALLS)
+    assert result.support == frozenset()
+    lines = "    mp_policy = precision(cfg)\n    model = fully_shard(net, mp_policy=mp_policy)\n    return model\n"
+    assert result.text.endswith(lines)
+
+
+MORE = {
+    "another": ("        model = wrap(net)\n", "        model = wrap(net)\n        cfg.ema = wrap(cfg.ema)\n"),
+    "later": ("        model = wrap(net)\n", "        cfg.update()\n        model = wrap(net)\n"),
+    "each": ("model = wrap(net)", "model = [wrap(part) for part in net]"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), MORE.values(), ids=MORE)
+def test_an_argument_that_is_a_call_for_more_than_one_wrap(old: str, new: str) -> None:
+    assert "shard_model" in rewrite(OF_CALLS.replace(old, new)).support

@@ -51,6 +51,25 @@ def test_name_becomes_a_class_test(before: str, after: str) -> None:
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+IN_A_VARIABLE = """\
+    kind = type(model).__name__
+    several = kind in ("DistributedDataParallel", "FullyShardedDataParallel")
+    if "FullyShardedDataParallel" in kind:
+        model.clip_grad_norm_(1.0)
+    before = x.__class__.__name__
+    x = model
+    return several or before == "FullyShardedDataParallel"
+"""
+
+
+def test_the_name_in_a_variable() -> None:
+    """It was False for ever: gradients were no longer clipped."""
+    text = rewrite(HEAD + IN_A_VARIABLE).text
+    assert 'several = isinstance(model, FSDPModule) or kind == "DistributedDataParallel"\n' in text
+    assert "if isinstance(model, FSDPModule):\n        torch.nn.utils.clip_grad_norm_(" in text
+    assert 'before == "FullyShardedDataParallel"' in text  # `x` is another one by then
+
+
 STOPPED = [
     "'FullyShardedDataParallel_' in type(x).__name__",
     "x.__class__.__name__ in ('FullyShardedDataParallel', OTHER)",

@@ -1641,6 +1641,32 @@ def test_context_of_a_model_that_is_never_wrapped_goes() -> None:
     assert "FullStateDictConfig" not in result.text
 
 
+BY_A_LIBRARY = """\
+from library import Parallel
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Wrapper:
+    def wrap(self, outer):
+        outer.inner = FSDP(outer.inner)
+
+
+def save(net, path):
+    outer = Parallel(net, wrapper=Wrapper())
+    with FSDP.state_dict_type(outer, StateDictType.FULL_STATE_DICT):
+        path.save(outer.state_dict())
+    return outer.state_dict()
+"""
+WHOLE = "get_model_state_dict(outer, options=StateDictOptions(full_state_dict=True))"
+
+
+@pytest.mark.parametrize("wrapper", ["Wrapper()", "Wrapper().wrap"])
+def test_model_of_a_library_that_is_handed_what_wraps_a_part_of_it(wrapper: str) -> None:
+    """It was said to be never wrapped, and its shards were saved (trec)."""
+    text = rewrite(BY_A_LIBRARY.replace("Wrapper()", wrapper)).text
+    assert text.endswith(f"    path.save({WHOLE})\n    return {WHOLE}\n")
+
+
 MAY_BE_WRAPPED = {
     "one of several": ("head = DDP(head)", "head = FSDP(head)"),
     "one that is handed in": ("    head = Head()\n", "    head = net.head\n"),

@@ -703,3 +703,22 @@ def test_an_optimizer_of_a_loop_over_models_and_optimizers_is_no_model() -> None
     result = rewrite(code(text))
     assert "FSDP." not in result.text
     assert result.text.count("isinstance(v, ") == 2
+
+
+READ_ALONE = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, optimizer, rank, path):
+    model = FSDP(net)
+    if rank != 0:
+        return
+    path.save(FSDP.full_optim_state_dict(model, optimizer))
+"""
+
+
+def test_a_state_that_one_rank_reads_alone() -> None:
+    """It was said to be done, and `check` said that it hangs (CasCoD); so it did under FSDP1."""
+    check_marked(READ_ALONE, "FM303", Level.MANUAL, "one rank alone reads there")
+    sharded = rewrite(READ_ALONE.replace("full_optim", "sharded_optim"))
+    assert {level for code, level, _ in sharded.summary if code == "FM303"} == {"rewritten"}

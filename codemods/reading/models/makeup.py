@@ -12,6 +12,7 @@ import libcst as cst
 
 from codemods.api import Context
 
+from ..code.scripts import is_test
 from ..code.shapes import annotation_of, is_call_to
 from ..wraps.wrapped import wrapped_module
 
@@ -69,6 +70,8 @@ def makeup(ctx: Context, call: cst.Call) -> Makeup:
                 found.is_whole = False
         elif not origin.is_none:
             found.is_whole = False
+    if found.made and not is_test(ctx.path) and all(is_test(where.path) for where, _ in found.made):
+        found.is_whole = False  # a library: what its users wrap is not what its tests do
     return found
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.api import Context
+
 _DISPLAYS = (cst.Tuple, cst.List, cst.Set)
 
 
@@ -15,19 +17,19 @@ class Named:
     """A test of the name of an object's class."""
 
     name: cst.BaseExpression
-    """What gives the name: `type(x).__name__`."""
+    """What gives the name: `type(x).__name__`, or a variable that holds it."""
     asked: cst.BaseExpression
     """`x`."""
     classes: Sequence[cst.SimpleString]
     is_negated: bool
 
 
-def named_classes(test: cst.CSTNode) -> Named | None:
+def named_classes(ctx: Context, test: cst.CSTNode) -> Named | None:
     """What a comparison asks for; None where it is another one, or not all of the names are seen."""
     if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
         return None
     operator, compared = test.comparisons[0].operator, test.comparisons[0].comparator
-    asked = instance_named(test.left)
+    asked = instance_named(named_by(ctx, test.left))
     if isinstance(operator, (cst.Equal, cst.NotEqual)):
         elements = [compared]
     elif isinstance(operator, (cst.In, cst.NotIn)) and isinstance(compared, _DISPLAYS):
@@ -38,6 +40,14 @@ def named_classes(test: cst.CSTNode) -> Named | None:
     if asked is None or not classes or len(classes) != len(elements):
         return None
     return Named(test.left, asked, classes, isinstance(operator, (cst.NotEqual, cst.NotIn)))
+
+
+def named_by(ctx: Context, name: cst.BaseExpression) -> cst.BaseExpression:
+    """`type(x).__name__` for a variable that holds it, while `x` is what it was; anything else as it stands."""
+    bound = ctx.bound(name) if isinstance(name, cst.Name) else None
+    where, value = bound[0] if bound is not None and len(bound) == 1 else (ctx, name)
+    is_held = where.path == ctx.path and ctx.scope(value) is ctx.scope(name) and ctx.same_meaning(value, name)
+    return value if is_held and instance_named(value) is not None else name
 
 
 def instance_named(name: cst.BaseExpression) -> cst.BaseExpression | None:

@@ -1,5 +1,6 @@
 """**What it does.** Rewrites tests that know an FSDP1 model by the name of its class:
-`type(model).__name__ == "FullyShardedDataParallel"`, `"FullyShardedDataParallel" in str(type(model))`.
+`type(model).__name__ == "FullyShardedDataParallel"`, `"FullyShardedDataParallel" in str(type(model))`, be the name
+in a variable first.
 
 **Why.** `fully_shard` gives each sharded module's class a name of its own (`FSDPBlock`), and the test would be False
 for ever, without a word.
@@ -41,7 +42,7 @@ import libcst as cst
 
 from codemods.api import FSDP_MODULE, Context, Fix, Import, Level, Raise, Rule, left, replaced
 from codemods.reading.wrappers.asked_classes import asked_for_class
-from codemods.reading.wrappers.named_classes import Named, instance_named, instance_of, named_classes
+from codemods.reading.wrappers.named_classes import Named, instance_named, instance_of, named_by, named_classes
 from codemods.tables.names import WRAPPER
 
 CODE = "FM210"
@@ -53,7 +54,7 @@ _HINT = "ask isinstance(model, FSDPModule) instead"
 def fix(test: cst.Comparison, ctx: Context) -> Fix | None:
     if len(test.comparisons) != 1 or not _is_by_name(test, ctx):
         return None
-    named, known, operator = named_classes(test), _asked(test), test.comparisons[0].operator
+    named, known, operator = named_classes(ctx, test), _asked(test, ctx), test.comparisons[0].operator
     message = "a test of the class's name becomes a class test"
     item = ctx.named(FSDP_MODULE, test)
     if named is not None and len(named.classes) > 1 and not test.lpar:
@@ -83,20 +84,22 @@ def _beside_others(named: Named, test: cst.Comparison, item: Import, ctx: Contex
 def _is_by_name(test: cst.Comparison, ctx: Context) -> bool:
     text = ctx.code(test) if WRAPPER in ctx.text else ""
     is_named = f'"{WRAPPER}' in text or f"'{WRAPPER}" in text
-    return is_named and ("__name__" in text or "type(" in text or "__class__" in text)
+    if not is_named or "__name__" in text or "type(" in text or "__class__" in text:
+        return is_named
+    return any(named_by(ctx, part) is not part for part in (test.left, test.comparisons[0].comparator))
 
 
-def _asked(test: cst.Comparison) -> cst.BaseExpression | None:
+def _asked(test: cst.Comparison, ctx: Context) -> cst.BaseExpression | None:
     """`x` of `type(x).__name__ == "Full…"`, and of `"Full…" in str(type(x))`, which has the name in it."""
     target = test.comparisons[0]
     if isinstance(target.operator, (cst.Equal, cst.NotEqual)):
-        return instance_named(test.left) if _is_wrapper(target.comparator) else None
+        return instance_named(named_by(ctx, test.left)) if _is_wrapper(target.comparator) else None
     if not isinstance(target.operator, (cst.In, cst.NotIn)) or not _is_wrapper(test.left):
         return None
     whole = target.comparator
     if isinstance(whole, cst.Call) and isinstance(whole.func, cst.Name) and whole.func.value in {"repr", "str"}:
         return instance_of(whole.args[0].value) if len(whole.args) == 1 else None
-    return instance_named(whole)
+    return instance_named(named_by(ctx, whole))
 
 
 def _is_wrapper(node: cst.BaseExpression) -> bool:

@@ -98,10 +98,10 @@ from codemods.reading.models.plain_objects import is_plain_object
 from codemods.reading.optimizers.calls import PREFIX, arguments_of, function_of
 from codemods.reading.optimizers.loading import is_unused
 from codemods.reading.optimizers.reading import READERS
-from codemods.reading.processes.one_rank import is_in_turn
+from codemods.reading.processes.one_rank import is_in_turn, is_on_one_rank
 from codemods.reading.wrappers.foreign_context import foreign_context
 from codemods.tables.leftovers import LEFTOVERS
-from codemods.tables.state_dicts import OPTIMIZER_CALLS
+from codemods.tables.state_dicts import OPTIMIZER_CALLS, READ_ALONE
 
 from .by_name import Written, as_function
 from .loading import load
@@ -146,7 +146,10 @@ def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
     if foreign is not None:
         raise NotStatic(f"{ctx.code(foreign)} is given the model, and may decide what its state is")
     if name in READERS:
-        return read(call, name, given, ctx)
+        written = read(call, name, given, ctx)
+        if written.gathers and is_on_one_rank(call, ctx):
+            raise NotStatic(READ_ALONE)
+        return written
     if name == "rekey_optim_state_dict":
         return as_function(call, name, given, ctx)
     if is_in_turn(call, ctx):

@@ -22,6 +22,8 @@ class Written:
     """In words."""
     edits: Sequence[Edit]
     imports: Sequence[Import]
+    gathers: bool = False
+    """Whether it reads a whole state, for which each rank has to come there."""
 
 
 def as_function(

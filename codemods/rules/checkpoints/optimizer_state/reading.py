@@ -15,7 +15,7 @@ from codemods.reading.optimizers.calls import Given
 from codemods.reading.optimizers.first_step import may_be_before_first_step
 from codemods.reading.optimizers.reading import config_of, is_decided_at_run_time, options_in_context, options_of
 from codemods.reading.state_dicts.settings import context_of
-from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
+from codemods.tables.state_dicts import DCP, FULL, OPTIMIZER_CALLS
 
 from .by_name import Written, as_function, renamed
 
@@ -31,7 +31,8 @@ def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         lines, needed = reshards(ctx, [given["model"].value], call)
         imports += needed
         edits += [line_above(ctx, call, line) for line in lines]
-    return Written(written.becomes, edits, imports)
+    options = options_of(call, name, given, ctx)
+    return Written(written.becomes, edits, imports, gathers=options is None or FULL in options)
 
 
 def _without_own_state(given: Given, ctx: PlannedContext) -> list[Edit]:

@@ -74,12 +74,13 @@ from codemods.api import (
     left,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.code.enclosing import call_given, contains
+from codemods.reading.code.enclosing import call_given, contains, enclosing
 from codemods.reading.edits.layout import removal
 from codemods.reading.edits.raises import is_stopped
 from codemods.reading.optimizers.prewrap import Relocation, relocations
 from codemods.reading.wraps.chosen_class import chosen_class
 from codemods.reading.wraps.manual import (
+    block_of,
     class_given,
     context_of,
     first_factory,
@@ -325,9 +326,23 @@ def _look_at_context(context: cst.Call, call: cst.Call, ctx: Context) -> None:
     """Raises NotStatic where the `enable_wrap` around a `wrap(module)` cannot be taken away."""
     if opening_of(ctx, context) is None:
         raise NotStatic("enable_wrap is entered by no `with` and no stack that is seen")
+    is_alone = _is_alone(context, call, ctx)
     for argument in context.args:
-        if is_made_each_time(argument.value, ctx) or not ctx.same_meaning(argument.value, call):
+        if (is_made_each_time(argument.value, ctx) and not is_alone) or not ctx.same_meaning(argument.value, call):
             raise NotStatic(f"`{ctx.code(argument.value)}` is made once for several calls of wrap")
+
+
+def _is_alone(context: cst.Call, call: cst.Call, ctx: Context) -> bool:
+    """Whether one `wrap(module)` is all that `enable_wrap` is for, and the first that runs in it."""
+    block = block_of(ctx, context)
+    if block is None or block.body.body[0] is not enclosing(ctx, call, cst.SimpleStatementLine):
+        return False
+    if any(isinstance(outer, cst.BaseComp) and contains(ctx, block, outer) for outer in ctx.ancestors(call)):
+        return False
+    return not any(
+        isinstance(each, cst.Call) and context_of(ctx, each) is context and each is not call
+        for each in ctx.inside(block.body)
+    )
 
 
 def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:

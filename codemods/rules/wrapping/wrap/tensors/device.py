@@ -12,6 +12,7 @@ from textwrap import indent
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.reading.code.enclosing import bound_once
 from codemods.reading.edits.negation import negated
 from codemods.reading.processes.accelerators import names_another
 from codemods.reading.processes.current_device import WORDS, device_calls, is_set_elsewhere
@@ -117,6 +118,16 @@ def is_on_gpu(draft: Draft) -> bool:
         not call.args or ctx.code(call.args[0].value) == device or _is_gpu(ctx, call.args[0].value)
         for call in _moves(draft)
     )
+
+
+def is_there(draft: Draft) -> bool:
+    """Whether the line that gives the model its name moves it to this device: `model = Net().to(rank)`."""
+    ctx = draft.file
+    made = bound_once(ctx, draft.module)
+    moves = [*(_spine(made)[1] if made is not None else ()), *_moves(draft)]
+    places = [call.args[0].value for call in moves if call.args]
+    is_same = all(ctx.code(place) == ctx.plain(draft.device) for place in places) and len(places) == len(moves)
+    return made is not None and bool(_spine(made)[1]) and is_same and ctx.same_meaning(places[0], draft.call)
 
 
 def _moves(draft: Draft) -> Iterator[cst.Call]:

@@ -23,7 +23,7 @@ from codemods.tables.names import PACKAGE
 
 from ..draft import Draft, Entry, Note, Switch, Value
 from ..places.in_place import chosen_for, is_for_constructors, rename, renamed
-from .device import is_on_gpu
+from .device import is_on_gpu, is_there
 
 
 def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
@@ -270,7 +270,7 @@ def _synchronise(condition: str, draft: Draft) -> None:
     if is_moved_in_parts and " " in draft.file.plain(draft.device):  # it is asked of each tensor
         draft.device = draft.held(draft.device, "device", "fsdp_device")
     # What is ignored stays where it is.
-    is_moved = bool(draft.device) and not draft.ignored and not is_moved_in_parts
+    is_moved = bool(draft.device) and not draft.ignored and not is_moved_in_parts and not is_there(draft)
     lines = [f"{draft.model}.to({draft.device})"] if is_moved else []
     source = "src=0"
     if draft.group:

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Import, Level, NotStatic, Origin
-from codemods.reading.code.enclosing import contains
+from codemods.reading.code.enclosing import bound_once, contains, is_self
 from codemods.reading.code.program import others
+from codemods.reading.code.shapes import front
 from codemods.reading.code.words import is_name
 from codemods.reading.values.choices import lookup, written
 from codemods.reading.wraps.manual import arguments, is_constructor
@@ -61,7 +62,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         _as_seen(value, origins, made, draft)
     except NotStatic:
         draft.restore(state)
-        precision_at_run_time(hold(value, draft), draft, _are_given(origins))
+        precision_at_run_time(hold(value, draft), draft, _are_given(origins), _is_anothers(value, draft.file))
 
 
 def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
@@ -140,6 +141,16 @@ def _are_given(origins: Sequence[Origin]) -> bool:
     return bool(nodes) and all(isinstance(n, cst.Call) and w.fsdp1(n.func) == "MixedPrecision" for w, n in nodes)
 
 
+def _is_anothers(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an attribute of this object gives it, and none that the program makes is seen to come there:
+    `self.trainer.strategy.mixed_precision_config` of Lightning.
+    """
+    start = front(value)
+    origins = ctx.origins(value)
+    is_own = any(isinstance(o.node, cst.Call) and o.file.fsdp1(o.node.func) == "MixedPrecision" for o in origins)
+    return not is_own and is_self(front(bound_once(ctx, start) or start), ctx)
+
+
 def _ask_whether_cast(policy: str, fields: Sequence[Fields], draft: Draft) -> None:
     """What stands for None gives no dtype. Raises NotStatic where it is asked and another one may give none either."""
     if not draft.may_lack_precision:
@@ -151,7 +162,7 @@ def _ask_whether_cast(policy: str, fields: Sequence[Fields], draft: Draft) -> No
         raise NotStatic("mixed_precision without dtypes, or None")
 
 
-def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> None:
+def precision_at_run_time(text: str, draft: Draft, is_given: bool = False, is_anothers: bool = False) -> None:
     """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
     if draft.file.mentions(CLASSES) and not draft.precision and draft.selector is not None:
         raise NotStatic(f"mixed_precision with {CLASSES}")
@@ -176,7 +187,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     else:
         function = draft.imported(SUPPORT, "unit_mp_policy")
         draft.before.append(f"{policy} = {function}({text}, is_root=True)")
-    if _may_say(draft.file, ("buffer_dtype",), 2) and not has_no_buffers(draft):
+    if (is_anothers or _may_say(draft.file, ("buffer_dtype",), 2)) and not has_no_buffers(draft):
         _refuse_unnamed(draft)
         test = f"{text}.buffer_dtype is not None"
         test = test if is_given else f"{text} is not None and {test}"
