@@ -1,10 +1,12 @@
 """**What it does.** Finds the method `state_dict` of a sharded model where it is taken to be called later, or by its
 name: `get = model.state_dict`, `getattr(model, "state_dict")`, `operator.methodcaller("state_dict")(model)`. And the
-class of a sharded model, where that has a `state_dict` of its own.
+class of a sharded model, where that has a `state_dict` of its own, or part of it one that renames keys while they are
+loaded: in `_load_from_state_dict`, or in a hook.
 
 **Why.** Whoever calls it gets this rank's DTensors, without a word, where FSDP1 gathered the whole state dict: a file
 saved from it holds one rank's shards (torch 2.13, 2 ranks). What a `state_dict` of the model's class returns was not
-used by FSDP1, whose names had another beginning there, too: a file can lack now what that leaves out.
+used by FSDP1, whose names had another beginning there, too: a file can lack now what that leaves out. What is loaded is
+sharded by the names that the model has: under an old one a tensor stays whole, and copying it into a shard raises.
 
 ## Example
 
@@ -50,7 +52,10 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
 from codemods.plan import PlannedContext
 from codemods.reading.code.enclosing import call_by, enclosing
+from codemods.reading.code.shapes import called_on
 from codemods.reading.models.class_layout import model_classes
+from codemods.reading.models.makeup import makeup
+from codemods.reading.state_dicts.own_keys import stores
 
 CODE = "FM428"
 
@@ -61,6 +66,13 @@ _OWN = (
     " it leaves out or renames is so now"
 )
 _HINT_OF_OWN = "compare the keys of a new checkpoint with those of an old one"
+_LOAD = "_load_from_state_dict"
+_LOAD_HOOKS = ("register_load_state_dict_pre_hook", "_register_load_state_dict_pre_hook")
+_RENAMES = (
+    "what gets its name here, while it is loaded, is not sharded: where an old checkpoint comes to it, copying the"
+    " whole tensor raises"
+)
+_HINT_OF_RENAMES = "rename the keys before they are loaded, or save such a file anew with the model as it was"
 _HINT = "take a function that calls get_model_state_dict of torch.distributed.checkpoint.state_dict instead"
 
 
@@ -72,6 +84,21 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
         owner = enclosing(ctx, method, cst.ClassDef) if method.name.value == _METHOD else None
         if owner is not None and _is_wrapped(owner, ctx):
             yield finding(CODE, Level.REVIEW, ctx, method, _OWN, _HINT_OF_OWN)
+    for method in _renaming(ctx):
+        yield finding(CODE, Level.REVIEW, ctx, method, _RENAMES, _HINT_OF_RENAMES)
+
+
+def _renaming(ctx: PlannedContext) -> Iterator[cst.FunctionDef]:
+    """What puts other names into a state dict that is loaded, in a class that a wrapped model is made of."""
+    hooks = (call.args[0].value for call in ctx.nodes(cst.Call) if called_on(call, *_LOAD_HOOKS) and call.args)
+    given = [origin.node for hook in hooks for origin in ctx.origins(hook)]
+    for method in ctx.nodes(cst.FunctionDef):
+        owner = ctx.scope(method)
+        is_one = method.name.value == _LOAD or any(method is each for each in given)
+        if not is_one or not isinstance(owner, cst.ClassDef) or not stores(method, ctx):
+            continue
+        if any(each is owner for at, call in ctx.wrapping.calls(ctx.path) for _, each in makeup(at, call).classes):
+            yield method
 
 
 def _is_wrapped(owner: cst.ClassDef, ctx: PlannedContext) -> bool:
@@ -131,4 +158,4 @@ def _is_name(value: cst.BaseExpression) -> bool:
     return isinstance(value, cst.SimpleString) and value.evaluated_value == _METHOD
 
 
-CHECK = Check(CODE, "state-dict-method", __doc__, words=(_METHOD,), find=find, stops=stops)
+CHECK = Check(CODE, "state-dict-method", __doc__, words=(_METHOD, _LOAD, *_LOAD_HOOKS), find=find, stops=stops)

@@ -533,7 +533,26 @@ def test_forward_in_a_function_of_the_program() -> None:
         assert levels == {"rewritten"}
 
 
+LEFT_OUT = [
+    "if args:\n        loss.backward()",
+    "if args:\n        print(loss)\n    else:\n        loss.backward()",
+    "if args:\n        loss.backward()\n    elif loss:\n        args.backward()",
+    "loss.backward()\n    loss = model(args)\n    if args:\n        loss.backward()",
+]
+
+
+@pytest.mark.parametrize("backward", LEFT_OUT)
+def test_a_backward_that_a_condition_leaves_out(backward: str) -> None:
+    text = HEAD + f"    loss = model(args)\n    {backward}\n    {CLIPS[0]}\n"
+    result = check_marked(text, "FM202", Level.MANUAL, "stale weights of its root")
+    assert result.text.endswith(f"    model.reshard()\n    {CLIPS[1]}\n")
+
+
 QUIET = [
+    "if args:\n        loss = model(args)\n        loss.backward()",
+    "loss = model(args)\n    if args:\n        scale(loss).backward()\n    else:\n        loss.backward()",
+    "loss = model(args)\n    if args:\n        loss.backward()\n    else:\n        return",
+    "loss = model(args)\n    if args:\n        loss.backward()\n    if not args:\n        return",
     "model(args).sum().backward()\n    model.train()",
     "model(args).sum().backward()\n    args.unscale_(model.parameters())",
     "evaluate(model)\n    model(args).sum().backward()",
@@ -546,6 +565,11 @@ QUIET = [
 def test_nothing_runs_in_between(before: str) -> None:
     text = f"    {before}\n    model.clip_grad_norm_(1.0)\n"
     assert body(text).endswith("    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+
+
+def test_a_backward_and_a_clipping_under_one_condition() -> None:
+    text = "    loss = model(args)\n    if args:\n        loss.backward()\n    if args and loss:\n        "
+    assert "reshard" not in body(f"{text}{CLIPS[0]}\n")
 
 
 # FM206

@@ -783,6 +783,26 @@ def test_a_group_that_is_added_behind_an_evaluation() -> None:
     assert body(text.format("")) == text.format(RESHARD)
 
 
+@pytest.mark.parametrize("maker", ["torch.optim.SGD", "MAKERS[name]"])
+def test_an_optimizer_of_parts_of_the_inner_module(maker: str) -> None:
+    text = code(
+        f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        MAKERS = {{"sgd": lambda groups, lr: torch.optim.SGD(groups, lr)}}
+
+
+        def main(net, x, name):
+            model = FSDP(net)
+            with torch.no_grad():
+                model(x)
+            return {maker}([{{"params": model.module.head.parameters()}}], 0.1)
+        """
+    )
+    assert f"    model.reshard()\n    return {maker}" in rewrite(text).text
+
+
 def test_models_that_change_their_parts() -> None:
     text = code(
         """

@@ -84,3 +84,49 @@ def test_a_state_dict_of_the_models_class(made: str, is_told: bool) -> None:
     )
     told = [(each.rule, each.level.value) for each in rewrite(text).findings if each.rule == "FM428"]
     assert told == [("FM428", "review")] * is_told
+
+
+RENAMED = """
+    from torch import nn
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            {register}
+
+        def {method}(self, state, prefix, *args):
+            {body}
+            return args
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = Head()
+
+
+    def load(state):
+        model = FSDP(Net())
+        model.load_state_dict(state)
+"""
+STORES = 'state[prefix + "linear.weight"] = state.pop(prefix + "fc.weight")'
+
+
+@pytest.mark.parametrize(
+    ("register", "method", "body", "is_told"),
+    [
+        ("pass", "_load_from_state_dict", STORES, True),
+        ("self._register_load_state_dict_pre_hook(self.rename)", "rename", STORES, True),
+        ("self.register_load_state_dict_pre_hook(self.rename)", "rename", STORES, True),
+        ("pass", "rename", STORES, False),
+        ("pass", "_load_from_state_dict", "print(prefix)", False),
+    ],
+)
+def test_keys_that_are_renamed_while_they_are_loaded(register: str, method: str, body: str, is_told: bool) -> None:
+    text = code(RENAMED.format(register=register, method=method, body=body))
+    for each, told in ((text, is_told), (text.replace("FSDP(Net())", "FSDP(nn.Linear(4, 4)), Net()"), False)):
+        found = [(one.rule, one.level.value) for one in rewrite(each).findings if one.rule == "FM428"]
+        assert found == [("FM428", "review")] * told

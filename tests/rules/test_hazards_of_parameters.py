@@ -377,6 +377,8 @@ OF_STEP = [
     ("FM404", "g = p.grad\n                if len(list(g.size())) > 1:\n                    p.t()"),
     ("FM404", "has = lambda x: x.dim() > 1\n                g = p.grad\n                has(g)"),
     ("FM420", "p.add_(p.grad, alpha=float(p.norm() / p.grad.norm()))"),
+    ("FM420", "mask = (state['m'] * p.grad > 0).float()\n                mask.div_(mask.mean().clamp_(min=1e-3))"),
+    ("FM420", "u = p.grad + p\n                p.sub_(u / u.norm())"),
     ("FM421", "p.data[0] = 0"),
     ("FM427", 'state["m"] = torch.zeros(p.shape)'),
     ("FM427", 'shape = p.grad.shape\n                state["r"] = torch.zeros(shape[:-1]).to(p)'),

@@ -179,6 +179,14 @@ def test_layer_that_some_batches_use(layer: str, use: str) -> None:
     assert line in rewrite(text, Options(torch_version=(2, 13))).text
 
 
+def test_a_choice_by_what_is_given_by_keyword_alone() -> None:
+    use = "if image is not None:\n            x = x + self.image(image)"
+    text = CHOOSING.format(layer="nn.Linear(4, 4)", use=use).replace(
+        "x, image=None):\n        x = self", "x, *, image=None):\n        x = self"
+    )
+    assert "set_reduce_scatter_unused_params" in rewrite(text).text
+
+
 _EXPERTS = "for i, f in enumerate(self.image):\n            mask = image == i\n            "
 BY_VALUES = [
     ("nn.Linear(4, 4)", "if x.sum() > 0:\n            pass\n        else:\n            x = self.image(x)"),

@@ -64,7 +64,7 @@ from .state_values import KEPT, state_values
 CODE = "FM420"
 
 _WHOLE = frozenset({"full_tensor", "to_local"})
-_NORMS = frozenset({"norm", "vector_norm"})
+_NORMS = frozenset({"mean", "norm", "vector_norm"})
 
 _LOGGED = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
 _ON_ONE_RANK = "a value of a sharded parameter on one rank alone: on a DTensor it can wait for the others"
@@ -81,7 +81,10 @@ _HINT_OF_LOSS = "give it to the optimizer (weight_decay for squares), or add wha
 _HINT_OF_RUNNING = (
     "where it is a DTensor, add that of p.to_local(); what is only there times 0, for DDP, has the same effect then"
 )
-_HINT_OF_TRAINED = "compare the losses; with float() or .item() each rank goes by the piece that it has"
+_HINT_OF_TRAINED = (
+    "compare the losses; with float() or .item() each rank goes by the piece that it has, and what changes such a value"
+    " in place, `.mean().clamp_(…)`, raises"
+)
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -104,14 +107,13 @@ def find(ctx: Context) -> Iterator[Finding]:
     for read in state_values(ctx):
         if reduction_of(read, ctx) is not None:
             yield finding(CODE, Level.REVIEW, ctx, read, _KEPT, _HINT_OF_KEPT)
-    seen = stepped(ctx)
+    seen = [reading for reading in stepped(ctx) if _values(reading, ctx)]
     for reading in seen:
-        if _values(reading, ctx):
-            yield finding(CODE, Level.REVIEW, ctx, reading.node, _TRAINED, _HINT_OF_TRAINED)
+        yield finding(CODE, Level.REVIEW, ctx, reading.node, _TRAINED, _HINT_OF_TRAINED)
     for owner in own_optimizers(ctx):
         inside = ctx.inside(owner)
         norms = [node for node in inside if isinstance(node, cst.Call) and last_name(node.func) in _NORMS]
-        if norms and not any(reading.node in inside for reading in seen):  # it has its parameters in another way
+        if norms and not any(reading.node in inside for reading in seen):  # of what it makes of its parameters
             yield finding(CODE, Level.REVIEW, ctx, norms[0], _TRAINED, _HINT_OF_TRAINED)
 
 

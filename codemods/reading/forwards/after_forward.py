@@ -12,6 +12,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.code.call_order import is_behind_yield, last_index, last_turns, straight, within
+from codemods.reading.code.left_out import is_left_out
 from codemods.reading.code.words import last_name, words
 from codemods.reading.forwards.behind_backward import calls_behind, leaves_whole
 from codemods.reading.forwards.calls import (
@@ -35,10 +36,17 @@ _DEPTH = 3
 
 
 def clips_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether the model is seen to run between the last backward and this call, all in one function."""
-    above = straight(call, ctx)
-    behind = last_index(above, is_backward)
-    return behind >= 0 and any(runs(other, ctx.code(model), ctx) for other in above[behind + 1 :])
+    """Whether the model is seen to run between the last backward and this call, all in one function.
+
+    A backward that a condition leaves out, as for a loss that is not finite, frees nothing.
+    """
+    above, name = straight(call, ctx), ctx.code(model)
+    backward = [index for index, other in enumerate(above) if is_backward(other)]
+    return bool(backward) and any(
+        runs(other, name, ctx)
+        for index, other in enumerate(above)
+        if all(is_left_out(above[later], (other, call), ctx) for later in backward if later > index)
+    )
 
 
 def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:

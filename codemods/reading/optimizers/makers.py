@@ -95,6 +95,8 @@ def _is_one(callee: Origin, depth: int) -> bool | None:
         return _is_optimizer_class(ctx, node, depth)
     if isinstance(node, cst.FunctionDef):
         return _returns_one(ctx, node, depth)
+    if isinstance(node, cst.Lambda):
+        return _makes(ctx, node.body, depth - 1) if depth and isinstance(node.body, cst.Call) else None
     if isinstance(node, (cst.Name, cst.Attribute)):
         library = ctx.dotted(node)
         return None if library is None else _is_of_library(library)

@@ -40,13 +40,13 @@ def _registers(ctx: Context, name: str) -> bool:
 def _may_store(hook: cst.CSTNode | None, ctx: Context) -> bool:
     if isinstance(hook, cst.Call) and ctx.dotted(hook.func) == "functools.partial" and hook.args:
         return any(_may_store(origin.node, origin.file) for origin in ctx.origins(hook.args[0].value))
-    return not isinstance(hook, (cst.FunctionDef, cst.Lambda)) or _stores(hook, ctx)
+    return not isinstance(hook, (cst.FunctionDef, cst.Lambda)) or stores(hook, ctx)
 
 
 def _extends(ctx: Context) -> bool:
     """Whether a class puts something into what `super().state_dict(...)` gave."""
     methods = (f for f in ctx.nodes(cst.FunctionDef) if f.name.value == _METHOD and _may_be_of_module(f, ctx))
-    return any(_stores(method, ctx) and any(_is_inherited(node) for node in ctx.inside(method)) for method in methods)
+    return any(stores(method, ctx) and any(_is_inherited(node) for node in ctx.inside(method)) for method in methods)
 
 
 def _may_be_of_module(method: cst.FunctionDef, ctx: Context) -> bool:
@@ -61,7 +61,7 @@ def _is_inherited(node: cst.CSTNode) -> bool:
     return isinstance(node.value.func, cst.Name) and node.value.func.value == "super"
 
 
-def _stores(function: cst.CSTNode, ctx: Context) -> bool:
+def stores(function: cst.CSTNode, ctx: Context) -> bool:
     """`destination[key] = value`, and `destination.update(...)`."""
     return any(
         (isinstance(node, cst.AssignTarget) and _is_new(node.target, ctx))

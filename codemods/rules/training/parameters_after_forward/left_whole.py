@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, ModelKind
 from codemods.reading.code.call_order import yields
 from codemods.reading.code.enclosing import enclosing, is_inside
 from codemods.reading.code.shapes import called_on, is_attribute, only_target
@@ -43,6 +43,8 @@ def _taken(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     """The model around what gives its parameters, or is frozen; not what a loop calls them: it is given them."""
     part, frozen = called_on(call, *READERS, FREEZE), called_on(call, FREEZE)
     where, model = (wrapped_around(part, ctx) if part is not None else None) or (None, part)
+    while is_attribute(model, "module") and ModelKind.FSDP in ctx.kinds(model.value):
+        model = model.value  # what is run is `model`
     if where is not ctx or not isinstance(model, (cst.Name, cst.Attribute, cst.Subscript)):
         return None
     if ctx.scope(model) is not ctx.scope(call):

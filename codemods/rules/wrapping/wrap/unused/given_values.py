@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.code.places import base, bound
-from codemods.reading.code.shapes import called_on, is_call_to
+from codemods.reading.code.shapes import called_on, is_call_to, parameter_names
 from codemods.reading.code.words import last_name
 
 _ASKED = (cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.IfExp)
@@ -25,7 +25,7 @@ def given_names(method: cst.FunctionDef, ctx: Context) -> set[str]:
     random, and what is asked of either: `has_image = image is not None`.
     """
     star = method.params.star_kwarg
-    given = {param.name.value for param in (*method.params.params[1:], *([star] if star is not None else []))}
+    given = {*parameter_names(method)[1:], *([star.name.value] if star is not None else [])}
     for node in ctx.inside(method.body):
         if isinstance(node, (cst.For, cst.CompFor)):
             given |= items_bound(node, given, ctx)
