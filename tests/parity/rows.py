@@ -2291,9 +2291,57 @@ row(
     seed_by_rank=True,
     torch_version=IGNORING,
 )
-support(
-    "ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING
-)
+for kind, given in {
+    "modules": 'ignored_modules=[model.layers["a"].inner]',
+    "parameters": 'ignored_states=list(model.layers["a"].inner.up.parameters())',
+    "nothing": "None, None",
+}.items():
+    program(
+        f"ignored_modules or ignored_states, that a function is given, {kind}",
+        f"""
+        def shard(model, ignored_modules=None, ignored_states=None):
+            return FSDP(
+                model,
+                {BLOCKS},
+                ignored_modules=ignored_modules,
+                ignored_states=ignored_states,
+                sync_module_states=True,
+                use_orig_params=True,
+            )
+
+
+        def build():
+            model = Nested()
+            if os.environ.get("IGNORE_MODULES"):
+                return shard(model, [model.layers["a"]])
+            if os.environ.get("IGNORE_PARAMETERS"):
+                return shard(model, ignored_states=list(model.layers["a"].parameters()))
+            return shard(model, {given})
+        """,
+        torch_version=IGNORING,
+    )
+for kind, given in {"": "", ", and sync_module_states": ", sync_module_states=True"}.items():
+    program(
+        f"meta, initialised by a function, beside what is ignored{kind}",
+        f"""
+        def init(module):
+            module.to_empty(device="cuda", recurse=False)
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+
+        def build():
+            with torch.device("meta"):
+                model = Nested()
+            torch.manual_seed(3)
+            model.out = nn.Linear(model.out.in_features, model.out.out_features)
+            policy = ModuleWrapPolicy({{Block, Outer}})
+            ignored = [model.out]
+            return FSDP(model, auto_wrap_policy=policy, ignored_modules=ignored, param_init_fn=init{given})
+        """,
+        torch_version=IGNORING,
+    )
+row("ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING)
 for size in ("0", "500"):
     row(
         f"ignored module under a size-based policy, {size}",
