@@ -470,6 +470,26 @@ program(
     seed_by_rank=True,
 )
 program(
+    "enable_wrap, with a dict that only run time knows",
+    """
+    from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+    def shard_parts(model, settings):
+        with enable_wrap(wrapper_cls=FSDP, **settings):
+            for index, block in enumerate(model.blocks):
+                model.blocks[index] = wrap(block)
+            return wrap(model)
+
+
+    def build():
+        settings = {"use_orig_params": True}
+        settings[os.environ.get("SETTING", "sync_module_states")] = True
+        return shard_parts(Plain(), settings)
+    """,
+    seed_by_rank=True,
+)
+program(
     "by hand, in a context that is put on a stack",
     """
     from contextlib import ExitStack
@@ -2291,6 +2311,37 @@ row(
     seed_by_rank=True,
     torch_version=IGNORING,
 )
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
+    for kind, given in {
+        "mesh": 'device_mesh=init_device_mesh("cuda", (2,))',
+        "group": "dist.new_group([0, 1])",
+    }.items():
+        program(
+            f"a mesh or a group, as a function is given, {strategy}, {kind}",
+            f"""
+            def shard(model, process_group=None, device_mesh=None):
+                return FSDP(
+                    model,
+                    process_group=process_group,
+                    device_mesh=device_mesh,
+                    sharding_strategy=ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")],
+                    sync_module_states=True,
+                    {BLOCKS},
+                    use_orig_params=True,
+                )
+
+
+            def build():
+                model = Plain()
+                if os.environ.get("NO_GROUP"):
+                    return shard(model)
+                if os.environ.get("IN_GROUP"):
+                    return shard(model, dist.new_group([0, 1]))
+                if os.environ.get("IN_MESH"):
+                    return shard(model, device_mesh=init_device_mesh("cuda", (2,)))
+                return shard(model, {given})
+            """,
+        )
 for kind, given in {
     "modules": 'ignored_modules=[model.layers["a"].inner]',
     "parameters": 'ignored_states=list(model.layers["a"].inner.up.parameters())',

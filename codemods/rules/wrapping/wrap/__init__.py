@@ -307,7 +307,7 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     """Raises NotStatic when the call cannot be written idiomatically where it stands."""
     if is_factory(ctx, call):
         return draft_factory(ctx, call)
-    if class_given(ctx, call) is not None and not ctx.wrapping.is_in_sight:
+    if class_given(ctx, call) is not None and not (ctx.wrapping.is_in_sight and _is_around_wraps(ctx, call)):
         return draft_context(ctx, call)
     if not is_constructor(ctx, call) and chosen_class(ctx, call) is None:
         raise NotStatic("the constructor is passed on as a value")
@@ -344,6 +344,11 @@ def _reads(target: str, call: cst.Call, ctx: Context) -> bool:
         for argument in call.args[1:]
         for node in ctx.inside(argument.value)
     )
+
+
+def _is_around_wraps(ctx: Context, context: cst.Call) -> bool:
+    """Whether a `wrap(module)` stands in an `enable_wrap`; where none does, a caller of the program's makes them."""
+    return any(context_of(where, call) is context for where, call in ctx.wrapping.calls(ctx.path))
 
 
 def _look_at_context(context: cst.Call, call: cst.Call, ctx: Context) -> None:
