@@ -48,8 +48,11 @@ def broadcast_unit(
 ) -> None:
     """Give every rank the first one's values. Collective."""
     for module in unit.modules():
-        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-        if any(t.is_meta for t in own if t not in ignored_params):
+        if any(
+            t.is_meta
+            for t in (*module.parameters(recurse=False), *module.buffers(recurse=False))
+            if t not in ignored_params
+        ):
             module.to_empty(device=device, recurse=False)
     for tensor in (*unit.parameters(), *unit.buffers()):
         if not isinstance(tensor, DTensor) and tensor not in ignored_params:  # a nested unit's are broadcast already
