@@ -11,7 +11,7 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.code.enclosing import call_given
+from codemods.reading.code.enclosing import call_by, call_given
 from codemods.reading.wraps.manual import (
     class_given,
     context_of,
@@ -20,6 +20,7 @@ from codemods.reading.wraps.manual import (
     is_constructor,
     is_factory,
     is_only_given_on,
+    is_written_out,
 )
 from codemods.reading.wraps.passed_on import calls_of
 from codemods.skipped import generated, vendored
@@ -38,7 +39,7 @@ class WrapSite:
     file: Context
     call: cst.Call
     context: cst.Call | None
-    """The `enable_wrap` that a `wrap` stands in, and the first of a chain of partials."""
+    """The `enable_wrap` that a `wrap` stands in, the partial that is called, and the first of a chain of partials."""
     is_constructor: bool
     """`FSDP(...)`, `partial(FSDP, ...)`, `enable_wrap(wrapper_cls=FSDP)`; if not, a call of what holds the class."""
 
@@ -90,7 +91,12 @@ class WrapFacts:
     @cached_property
     def _wrapping(self) -> tuple[WrapSite, ...]:
         """Those that a model comes to."""
-        return tuple(s for s in self.sites if not (is_factory(s.file, s.call) and is_only_given_on(s.file, s.call)))
+        return tuple(s for s in self._making if not (is_factory(s.file, s.call) and is_only_given_on(s.file, s.call)))
+
+    @cached_property
+    def _making(self) -> tuple[WrapSite, ...]:
+        """Those that are no partial whose calls stand for it."""
+        return tuple(s for s in self.sites if not (is_factory(s.file, s.call) and is_written_out(s.file, s.call)))
 
     @property
     def is_any(self) -> bool:
@@ -105,7 +111,7 @@ class WrapFacts:
     def calls(self, path: Path) -> Sequence[tuple[Context, cst.Call]]:
         if path not in self._calls:  # asked for each expression that may be a model
             running = self._running(path)
-            self._calls[path] = [(site.file, site.call) for site in self.sites if site.file.path in running]
+            self._calls[path] = [(site.file, site.call) for site in self._making if site.file.path in running]
         return self._calls[path]
 
     def runs_with(self, path: Path, other: Path) -> bool:
@@ -151,8 +157,9 @@ def _wrap_sites(files: Sequence[Context]) -> Iterator[WrapSite]:
 
 def _context(file: Context, call: cst.Call) -> cst.Call | None:
     """What another call stands for a part of: both are rewritten in one way."""
-    first = first_factory(file, call)
-    return first if first is not call else context_of(file, call)
+    context = context_of(file, call)
+    first = first_factory(file, context or call)
+    return first if first is not call else None
 
 
 def _constructor_calls(file: Context) -> Iterator[cst.Call]:
@@ -167,7 +174,9 @@ def _constructor_calls(file: Context) -> Iterator[cst.Call]:
 
 
 def _given_on(file: Context, factory: cst.Call) -> Iterator[cst.Call]:
-    """A partial of the class, or the one that it stands in, and those that are made of it by its name."""
+    """A partial of the class, or the one that it stands in, those that are made of it by its name, and its calls where
+    it is written out.
+    """
     outer = call_given(factory, file)
     if outer is not None and factory_inside(file, outer) is factory:
         yield from _given_on(file, outer)
@@ -178,6 +187,9 @@ def _given_on(file: Context, factory: cst.Call) -> Iterator[cst.Call]:
         outer = call_given(use, file)
         if outer is not None and factory_inside(file, outer) is factory:
             yield from _given_on(file, outer)
+        called = call_by(use, file)
+        if called is not None and context_of(file, called) is factory:
+            yield called
 
 
 def _calls_of_values(files: Iterable[Context]) -> Iterator[tuple[Context, cst.Call]]:

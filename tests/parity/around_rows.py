@@ -339,6 +339,23 @@ row(
 
 # What is set on parameters before the wrap
 
+WRAPPED_BLOCKS = """
+for index, block in enumerate(model.blocks):
+    model.blocks[index] = wrapper(block, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+model = wrapper(model)
+"""
+BFLOAT16 = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"
+trained(
+    "a partial whose calls give more",
+    f"wrapper = partial(FSDP, sharding_strategy=ShardingStrategy.FULL_SHARD, {BFLOAT16}, use_orig_params=True)\n"
+    f"model = Plain()\n{WRAPPED_BLOCKS}",
+)
+trained(
+    "a partial of a dict, whose calls give more",
+    f"kwargs = dict({BFLOAT16}, use_orig_params=True)\nwrapper = partial(FSDP, **kwargs)\n"
+    f"model = Plain()\n{WRAPPED_BLOCKS}",
+)
+
 BY_ATTRIBUTE = """
 def groups_of(model):
     found = {}

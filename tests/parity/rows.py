@@ -470,6 +470,26 @@ program(
     seed_by_rank=True,
 )
 program(
+    "enable_wrap, with a dict that only run time knows",
+    """
+    from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+    def shard_parts(model, settings):
+        with enable_wrap(wrapper_cls=FSDP, **settings):
+            for index, block in enumerate(model.blocks):
+                model.blocks[index] = wrap(block)
+            return wrap(model)
+
+
+    def build():
+        settings = {"use_orig_params": True}
+        settings[os.environ.get("SETTING", "sync_module_states")] = True
+        return shard_parts(Plain(), settings)
+    """,
+    seed_by_rank=True,
+)
+program(
     "by hand, in a context that is put on a stack",
     """
     from contextlib import ExitStack
@@ -2291,9 +2311,88 @@ row(
     seed_by_rank=True,
     torch_version=IGNORING,
 )
-support(
-    "ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING
-)
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
+    for kind, given in {
+        "mesh": 'device_mesh=init_device_mesh("cuda", (2,))',
+        "group": "dist.new_group([0, 1])",
+    }.items():
+        program(
+            f"a mesh or a group, as a function is given, {strategy}, {kind}",
+            f"""
+            def shard(model, process_group=None, device_mesh=None):
+                return FSDP(
+                    model,
+                    process_group=process_group,
+                    device_mesh=device_mesh,
+                    sharding_strategy=ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")],
+                    sync_module_states=True,
+                    {BLOCKS},
+                    use_orig_params=True,
+                )
+
+
+            def build():
+                model = Plain()
+                if os.environ.get("NO_GROUP"):
+                    return shard(model)
+                if os.environ.get("IN_GROUP"):
+                    return shard(model, dist.new_group([0, 1]))
+                if os.environ.get("IN_MESH"):
+                    return shard(model, device_mesh=init_device_mesh("cuda", (2,)))
+                return shard(model, {given})
+            """,
+        )
+for kind, given in {
+    "modules": 'ignored_modules=[model.layers["a"].inner]',
+    "parameters": 'ignored_states=list(model.layers["a"].inner.up.parameters())',
+    "nothing": "None, None",
+}.items():
+    program(
+        f"ignored_modules or ignored_states, that a function is given, {kind}",
+        f"""
+        def shard(model, ignored_modules=None, ignored_states=None):
+            return FSDP(
+                model,
+                {BLOCKS},
+                ignored_modules=ignored_modules,
+                ignored_states=ignored_states,
+                sync_module_states=True,
+                use_orig_params=True,
+            )
+
+
+        def build():
+            model = Nested()
+            if os.environ.get("IGNORE_MODULES"):
+                return shard(model, [model.layers["a"]])
+            if os.environ.get("IGNORE_PARAMETERS"):
+                return shard(model, ignored_states=list(model.layers["a"].parameters()))
+            return shard(model, {given})
+        """,
+        torch_version=IGNORING,
+    )
+for kind, given in {"": "", ", and sync_module_states": ", sync_module_states=True"}.items():
+    program(
+        f"meta, initialised by a function, beside what is ignored{kind}",
+        f"""
+        def init(module):
+            module.to_empty(device="cuda", recurse=False)
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+
+        def build():
+            with torch.device("meta"):
+                model = Nested()
+            torch.manual_seed(3)
+            model.out = nn.Linear(model.out.in_features, model.out.out_features)
+            policy = ModuleWrapPolicy({{Block, Outer}})
+            ignored = [model.out]
+            return FSDP(model, auto_wrap_policy=policy, ignored_modules=ignored, param_init_fn=init{given})
+        """,
+        torch_version=IGNORING,
+    )
+row("ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING)
 for size in ("0", "500"):
     row(
         f"ignored module under a size-based policy, {size}",

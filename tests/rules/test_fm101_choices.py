@@ -1800,8 +1800,10 @@ def test_a_group_where_the_mesh_of_a_hybrid_strategy_is_none() -> None:
     assert "import strategy_mesh" not in text, "a function of it calls that one, and this file does not"
 
 
-def test_a_group_beside_any_mesh_and_any_strategy_is_left_to_run_time() -> None:
-    assert "shard_model(" in _given_both(", sharding_strategy=cfg.strategy")
+def test_a_group_beside_any_mesh_and_any_strategy_is_asked_for_at_run_time() -> None:
+    text = _given_both(", sharding_strategy=cfg.strategy")
+    assert "else:\n        fsdp_mesh = mesh_of_group(cfg.strategy and cfg.strategy.name, group, " in text
+    assert "shard_model" not in text
 
 
 def test_one_group_for_what_may_be_a_hybrid_strategy_is_left_to_run_time() -> None:

@@ -297,3 +297,11 @@ def test_device_that_a_function_chooses() -> None:
         "    return FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD, device_id=chosen(rank))\n"
     )
     assert "init_device_mesh(chosen(rank).type, " in result.text
+
+
+def test_a_mesh_or_a_group_that_only_run_time_knows() -> None:
+    given = f"{BY_NAME}, device_mesh=args.mesh, process_group=args.group, device_id=torch.cuda.current_device()"
+    assert (
+        "    if args.mesh is not None:\n        fsdp_mesh = strategy_mesh(args.strategy, args.mesh)\n"
+        '    else:\n        fsdp_mesh = mesh_of_group(args.strategy, args.group, "cuda")\n'
+    ) in after(f"    return FSDP(net, {given})\n")

@@ -74,7 +74,7 @@ WITHOUT_UNITS = [
     ),
     (
         "ignored_modules=args.ignored",
-        "{param for module in args.ignored for param in module.parameters()}",
+        "{param for module in args.ignored or () for param in module.parameters()}",
     ),
     ("ignored_states=[model.head.weight, model.head.bias]", "{model.head.weight, model.head.bias}"),
     ("ignored_parameters=[model.head.weight]", "{model.head.weight}"),
@@ -114,7 +114,7 @@ def test_attribute_is_what_its_class_makes(made: str, written: str | None) -> No
     text = f"{head}    net = Net()\n    return FSDP(net, ignored_states=[net.part])\n"
     result = rewrite(text, Options(torch_version=(2, 7)))
     if written is None:
-        assert "shard_model" in result.support
+        assert "    states = [net.part]\n" in result.text
     else:
         assert result.text.endswith(f"    return fully_shard(net, ignored_params={written})\n")
 
@@ -207,23 +207,55 @@ def test_long_sets_are_broken() -> None:
     assert "    ignored = {\n        child\n        for module in [m for name" in text
 
 
-SUPPORT = [
-    pytest.param("ignored_states=[model.head]", id="modules or parameters"),
-    pytest.param("ignored_states=args.ignored", id="not seen"),
-    pytest.param("ignored_states=args.frozen if args.ignore else None", id="maybe None"),
+SETS = """\
+    ignored = {
+        child
+        for state in states
+        if isinstance(state, nn.Module)
+        for child in state.modules()
+    }
+    ignored_params = {state for state in states if isinstance(state, nn.Parameter)}
+    ignored_params |= {param for module in ignored for param in module.parameters()}
+    return fully_shard(model, ignored_params=ignored_params)
+"""
+EITHER = [
+    pytest.param("ignored_states=[model.head]", "[model.head]", id="modules or parameters"),
+    pytest.param("ignored_states=args.ignored", "list(args.ignored or ())", id="not seen"),
+    pytest.param("ignored_parameters=args.ignored", "list(args.ignored or ())", id="by the name of an older torch"),
     pytest.param(
-        "ignored_modules=[model.head], mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16)", id="buffers"
+        "ignored_states=args.frozen if args.ignore else None",
+        "list((args.frozen if args.ignore else None) or ())",
+        id="maybe None",
+    ),
+    pytest.param(
+        "ignored_modules=args.modules, ignored_states=args.states",
+        "[*(args.modules or ()), *(args.states or ())]",
+        id="one of two",
     ),
 ]
 
 
-@pytest.mark.parametrize("arguments", SUPPORT)
-def test_what_only_run_time_knows(arguments: str) -> None:
+@pytest.mark.parametrize(("arguments", "states"), EITHER)
+def test_modules_or_parameters_that_only_run_time_knows(arguments: str, states: str) -> None:
+    assert flat(body(arguments)) == flat(f"    states = {states}\n{SETS}")
+
+
+def test_ignored_modules_that_may_be_none_at_run_time() -> None:
+    text = body(f"{BLOCKS}, ignored_modules=args.ignored")
+    assert "    ignored = {child for module in args.ignored or () for child in module.modules()}\n" in text
+
+
+def test_what_is_ignored_gets_no_values() -> None:
+    text = body(f"{BLOCKS}, ignored_modules=args.ignored, param_init_fn=args.init, sync_module_states=True")
+    assert "            initialize_unit(module, args.init, ignored)\n" in text
+    assert "            broadcast_unit(module, torch.cuda.current_device(), ignored_params=ignored_params)\n" in text
+    assert "    initialize_unit(model, args.init, ignored)\n" in text
+    assert "    return shard_model(model, " in body("ignored_states=args.ignored, param_init_fn=args.init")
+
+
+def test_buffers_of_a_model_without_units_beside_ignored_modules() -> None:
+    arguments = "ignored_modules=[model.head], mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16)"
     assert flat(body(arguments)) == f"    return shard_model(model, {arguments})\n"
-
-
-def test_name_of_older_torch_is_not_passed_on() -> None:
-    assert body("ignored_parameters=args.ignored") == "    return shard_model(model, ignored_states=args.ignored)\n"
 
 
 def test_clipping_goes_through_the_support_module() -> None:
@@ -286,13 +318,13 @@ IN_A_DICT = """
 
 @pytest.mark.parametrize(
     ("value", "roots"),
-    [("frozen", "frozen"), ("[model.head]", "([model.head] if frozen else ())")],
+    [("frozen", "frozen or ()"), ("[model.head]", "([model.head] if frozen else ())")],
 )
 def test_modules_that_a_condition_ignores(value: str, roots: str) -> None:
     result = rewrite(code(IN_A_DICT.replace("VALUE", value)))
     found = f"{{param for module in {roots} for param in module.parameters()}}"
     text = " ".join(result.text.split()).replace("{ param", "{param").replace("() }", "()}")
-    assert f"fully_shard(model, ignored_params={found})" in text.replace("( model", "(model").replace("()}, )", "()})")
+    assert f"fully_shard(model, ignored_params={found}" in text.replace("( model", "(model")
     assert result.support == {"clip_mixed_grad_norm_"}
     asked = {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
     assert {"FM124", "FM202", "FM204"} <= asked

@@ -143,7 +143,6 @@ SUPPORT = [
     "sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2",
     'device_mesh=init_device_mesh("cuda", (2, 4))',
     "process_group=(group, group)",
-    "ignored_states=args.ignored",
 ]
 
 

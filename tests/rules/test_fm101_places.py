@@ -595,7 +595,9 @@ PARTIAL = """
 def test_a_partial_that_is_given_a_dict_of_more_where_it_is_called(call: str) -> None:
     text = "import functools\n" + POLICY_BEFORE + code(PARTIAL) + f"\n\ndef wrap(net, nets):\n    return {call}\n"
     result = rewrite(text)
-    assert "shard = functools.partial(shard_model, limit_all_gathers=True)\n" in result.text
+    is_seen = call == "shard(net, **options())"
+    assert ("shard = functools.partial(shard_model, limit_all_gathers=True)\n" in result.text) is not is_seen
+    assert ("    return fully_shard(net)\n" in result.text) is is_seen
     elsewhere = f"from train import options, shard\n\n\ndef wrap(net, nets):\n    return {call}\n"
     files = {"train.py": "import functools\n" + POLICY_BEFORE + code(PARTIAL), "wrapping.py": elsewhere}
     assert "shard = functools.partial(shard_model, limit_all_gathers=True)\n" in rewrite_files(files).after["train.py"]
@@ -773,6 +775,7 @@ AS_FUNCTION = [
         id="policy",
     ),
 ]
+STRATEGY_IMPORT = "from torch.distributed.fsdp import ShardingStrategy\n"
 WITH_BLOCK = (
     "from functools import partial\n\nfrom net import Block\nfrom torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
 )
@@ -789,17 +792,67 @@ def test_partial_that_needs_more_than_arguments_becomes_a_function(arguments: st
     assert text.endswith(f"def make(rank):\n    def wrapper(model):\n{body}\n    return wrapper\n")
 
 
+MORE = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+
+
 def test_partial_that_is_given_more_where_it_is_called() -> None:
-    more = "auto_wrap_policy=ModuleWrapPolicy({Block})"
-    use = f"wrapper = partial(FSDP, use_orig_params=True)\nmodel = wrapper(net, {more})\n"
+    use = f"wrapper = partial(FSDP, device_mesh=make_mesh())\nmodel = wrapper(net, {MORE})\n"
     text = rewrite(WITH_BLOCK + BEFORE + use).text
     assert "        if module is not sharded_model and isinstance(module, Block):\n" in text
     assert text.endswith("\n\n\nmodel = wrapper(net)\n")
-    text = rewrite(WITH_BLOCK + BEFORE + use + "other = wrapper(model.head)\n").text
-    assert f"model = wrapper(net, {more})\n" in text
-    assert "wrapper = partial(shard_model, use_orig_params=True)\n" in text
-    later = f"    wrapper = partial(FSDP)\n    Block = net.Block\n    return wrapper(net, {more})\n"
-    assert "partial(shard_model" in rewrite(WITH_BLOCK + BEFORE + f"def use(net, Block):\n{later}").text
+    text = rewrite(WITH_BLOCK + BEFORE + use + "other = wrapper(other)\n").text
+    assert f"model = wrapper(net, {MORE})\n" in text
+    assert "wrapper = partial(shard_model, device_mesh=make_mesh())\n" in text
+
+
+CALLED = [
+    pytest.param(
+        f"wrapper = partial(FSDP, use_orig_params=True)\nmodel = wrapper(net, {MORE})\n",
+        "for module in net.modules():\n    if module is not net and isinstance(module, Block):\n"
+        "        fully_shard(module)\nmodel = fully_shard(net)\n",
+        id="once",
+    ),
+    pytest.param(
+        "wrapper = partial(FSDP, sharding_strategy=ShardingStrategy.FULL_SHARD)\n"
+        "for i, block in enumerate(net.blocks):\n"
+        "    net.blocks[i] = wrapper(block, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
+        "model = wrapper(net, use_orig_params=True)\n",
+        "for i, block in enumerate(net.blocks):\n"
+        "    net.blocks[i] = fully_shard(block, reshard_after_forward=False)\n"
+        "model = fully_shard(net)\n",
+        id="what a call says holds",
+    ),
+    pytest.param(
+        "kwargs = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\nwrapper = partial(FSDP, **kwargs)\n"
+        "net.head = wrapper(net.head)\nmodel = wrapper(net, use_orig_params=True)\n",
+        "fully_shard(net.head, reshard_after_forward=False)\nmodel = fully_shard(net, reshard_after_forward=False)\n",
+        id="a dict",
+    ),
+    pytest.param(
+        "wrapper = partial(partial(FSDP, use_orig_params=True), sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)\n"
+        "heads = [wrapper(head, forward_prefetch=True) for head in net.heads]\nmodel = wrapper(net)\n",
+        "heads = [fully_shard(head, reshard_after_forward=False) for head in net.heads]\n"
+        "model = fully_shard(net, reshard_after_forward=False)\n",
+        id="a partial of one, in a comprehension",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CALLED)
+def test_a_partial_is_written_out_where_its_calls_give_more(before: str, after: str) -> None:
+    result = rewrite(WITH_BLOCK + STRATEGY_IMPORT + BEFORE + before)
+    assert result.text.endswith("\n\n\n" + after)
+    assert "partial" not in result.text
+
+
+@pytest.mark.parametrize(
+    "above",
+    ["handed_on(wrapper)\n", "Block = other.Block\n", "wrapper = wrapper\n"],
+    ids=["used in another way", "what it was given is bound again", "bound again"],
+)
+def test_a_partial_that_cannot_be_written_out(above: str) -> None:
+    use = f"wrapper = partial(FSDP, {MORE})\n{above}net.head = wrapper(net.head, forward_prefetch=True)\n"
+    assert "wrapper = partial(shard_model, " in rewrite(WITH_BLOCK + BEFORE + use).text
 
 
 @pytest.mark.parametrize(

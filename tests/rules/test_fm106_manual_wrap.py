@@ -230,9 +230,9 @@ SUPPORT = {
                 return wrap(net)
         """,
     "only one of them is decided": """\
-        def build(net, strategy):
+        def build(net, settings):
             with enable_wrap(wrapper_cls=FSDP):
-                net.inner = wrap(net.inner, ignored_states=strategy)
+                net.inner = wrap(net.inner, **settings)
                 return wrap(net)
         """,
     "a context that is kept, in a loop": """\
@@ -254,6 +254,38 @@ def test_what_only_run_time_knows_goes_through_the_support_module(text: str) -> 
     assert "wrapper_cls=shard_model" in result.text
     assert " wrap(" in result.text
     assert {finding.level for finding in result.findings} <= {Level.REWRITTEN, Level.REVIEW}
+
+
+OPEN = """\
+    def shard_parts(net, settings):
+        with enable_wrap(wrapper_cls=FSDP, **settings):
+            net.inner = wrap(wrap(net.inner))
+            net.blocks = nn.ModuleList(wrap(wrap(block)) for block in net.blocks)
+
+
+    PARTS = dict(use_orig_params=True, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+    """
+
+
+def test_a_dict_that_a_context_is_given_is_read_at_run_time() -> None:
+    result = rewrite(HEAD + code(OPEN))
+    assert result.support == {"strategy_kwargs"}
+    assert result.text.count("raise TypeError") == 1
+    assert '    strategy = settings.get("sharding_strategy")\n' in result.text
+    assert "    fully_shard(net.inner, **fsdp_kwargs)\n    for block in net.blocks:\n" in result.text
+    assert {finding.level for finding in result.findings} <= {Level.REWRITTEN, Level.REVIEW}
+
+
+def test_a_context_without_a_wrap_in_sight_is_given_a_function() -> None:
+    body = """
+        @contextmanager
+        def wrapping(strategy):
+            with enable_wrap(wrapper_cls=FSDP, sharding_strategy=strategy):
+                yield
+        """
+    result = rewrite("from contextlib import contextmanager\n\n" + HEAD.replace(", wrap\n", "\n") + code(body))
+    assert "    with enable_wrap(wrapper_cls=shard):\n" in result.text
+    assert "shard_model" not in result.support
 
 
 KEPT = {

@@ -8,7 +8,7 @@ from typing import TypeGuard
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.code.enclosing import bound_once, call_given, contains
+from codemods.reading.code.enclosing import bound_once, call_by, call_given, contains
 from codemods.reading.code.exit_stack import entered, entered_above
 from codemods.reading.code.shapes import alone, is_call_to, only_target
 from codemods.reading.code.words import last_name
@@ -17,9 +17,11 @@ from codemods.tables.names import WRAPPER
 
 
 def context_of(ctx: Context, call: cst.Call) -> cst.Call | None:
-    """The `enable_wrap(...)` that a `wrap(...)` stands in, in the same function; None for any other call."""
+    """The `enable_wrap(...)` that a `wrap(...)` stands in, in the same function, and the partial that is written out
+    where it is called; None for any other call.
+    """
     if ctx.fsdp1(call.func) != "wrap":
-        return None
+        return _partial_called(ctx, call)
     for node in ctx.ancestors(call):
         if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return None
@@ -34,6 +36,46 @@ def _entered(ctx: Context, block: cst.With, call: cst.Call) -> Iterator[cst.Call
     """What a `with` enters itself, and the statements above a call in it."""
     yield from (item.item for item in block.items if isinstance(item.item, cst.Call))
     yield from entered_above(ctx, block, call)
+
+
+def _partial_called(ctx: Context, call: cst.Call) -> cst.Call | None:
+    """`partial(FSDP, …)` of `wrapper = partial(FSDP, …)`, for `wrapper(net, …)`, where that is written out."""
+    made = bound_once(ctx, call.func) if isinstance(call.func, cst.Name) and ctx.mentions("partial") else None
+    return made if isinstance(made, cst.Call) and is_written_out(ctx, made) else None
+
+
+def is_written_out(ctx: Context, factory: cst.Call) -> bool:
+    """Whether each call of a partial becomes a constructor call with what both are given, and the partial goes.
+
+    One of them gives it more than the model; nothing but calls has its name, and each would make the same of what the
+    partial was given.
+    """
+    assignment = ctx.parent(factory)
+    name = only_target(assignment)
+    if not isinstance(assignment, cst.Assign) or not isinstance(name, cst.Name) or not is_factory(ctx, factory):
+        return False
+    if alone(ctx.parent(assignment)) is not assignment or is_map(factory):
+        return False
+    if isinstance(ctx.scope(factory), cst.Module) and ctx.is_read_elsewhere(name.value):
+        return False
+    calls = [call_by(use, ctx) for use in ctx.uses(assignment)]
+    given = [argument.value for argument in arguments(ctx, factory)[1:]]
+    return (
+        any(call is not None and len(call.args) > 1 for call in calls)
+        and all(call is not None and bound_once(ctx, call.func) is factory for call in calls)
+        and not any(is_made_each_time(value, ctx) for value in given)
+        and all(ctx.same_meaning(value, call) for value in given for call in calls if call is not None)
+    )
+
+
+_SAME_EACH_TIME = frozenset({"functools.partial", "torch.cuda.current_device", "torch.device"})
+
+
+def is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether another call of it could give something else: not a setting, and not a policy that holds no state."""
+    if not isinstance(value, cst.Call) or ctx.fsdp1(value.func) is not None:
+        return False
+    return ctx.dotted(value.func) not in _SAME_EACH_TIME
 
 
 def class_given(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
@@ -76,7 +118,7 @@ def opening_of(ctx: Context, context: cst.Call) -> cst.With | cst.SimpleStatemen
 
 def arguments(ctx: Context, call: cst.Call) -> list[cst.Arg]:
     """What the constructor gets: of `wrap` inside of `enable_wrap` both calls' arguments, the inner one's first, and of
-    a partial of a partial those of both, for which the outer one's hold.
+    a partial's call, or of a partial of a partial, those of both, for which the outer one's hold.
     """
     if is_map(call):
         return list(call.args[:1])
@@ -85,7 +127,10 @@ def arguments(ctx: Context, call: cst.Call) -> list[cst.Arg]:
     if given is not None:
         first, *more = arguments(ctx, given)
         return [first, *call.args[1:], *_without(more, own)]
-    return [*call.args, *(_without(context.args, own) if context is not None else ())]
+    around = context.args if context is not None else ()
+    if context is not None and is_factory(ctx, context):
+        _, *around = arguments(ctx, context)
+    return [*call.args, *_without(around, own)]
 
 
 def _without(given: Iterable[cst.Arg], names: Collection[str]) -> list[cst.Arg]:
@@ -99,11 +144,13 @@ def argument_name(argument: cst.Arg) -> str:
 
 
 def is_constructor(ctx: Context, call: cst.Call) -> bool:
-    """`FSDP(...)`, and `wrap(...)` where the `enable_wrap` around it is seen."""
+    """`FSDP(...)`, `wrap(...)` where the `enable_wrap` around it is seen, a call of a partial that is written out."""
     if ctx.fsdp1(call.func) == WRAPPER:
         return True
     context = context_of(ctx, call)
-    return context is not None and ctx.wrapping.is_in_sight and class_given(ctx, context) is not None
+    if context is None or is_factory(ctx, context):
+        return context is not None
+    return ctx.wrapping.is_in_sight and class_given(ctx, context) is not None
 
 
 def is_factory(ctx: Context, call: cst.Call) -> bool:

@@ -50,7 +50,7 @@ own on each; FSDP2 averages their gradients, as the strategy promises.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -72,9 +72,10 @@ from codemods.api import (
     Rule,
     finding,
     left,
+    rewritten,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.code.enclosing import call_given, contains, enclosing
+from codemods.reading.code.enclosing import call_by, call_given, contains, enclosing
 from codemods.reading.edits.layout import removal
 from codemods.reading.edits.raises import is_stopped
 from codemods.reading.optimizers.prewrap import Relocation, relocations
@@ -86,7 +87,9 @@ from codemods.reading.wraps.manual import (
     first_factory,
     is_constructor,
     is_factory,
+    is_made_each_time,
     is_map,
+    is_written_out,
     opening_of,
 )
 from codemods.reading.wraps.precision import SAVED_BUFFERS, has_buffer_dtype
@@ -100,7 +103,7 @@ from .given import NotFSDP1
 from .places.above_loop import edits_above, hoist
 from .places.as_function import context_edits, function_edit
 from .places.hidden_call import in_function
-from .plan import draft, draft_context, draft_factory, is_made_each_time
+from .plan import draft, draft_context, draft_factory
 from .settings.fixed_parameters import of_fixed_parameters
 from .settings.unused_settings import unused_settings
 from .unused import UNUSED, may_lack_gradients
@@ -162,6 +165,8 @@ def propose(
     """
     found = (origin.node for argument in call.args for origin in _made(argument, ctx))
     reads = frozenset(node for node in found if node is not None)
+    if is_factory(ctx, call) and is_written_out(ctx, call):
+        return Proposal(Emission.NATIVE, "", reads)  # as its calls are
     moved = relocations(ctx, call, kept)
     if not all(each.is_possible for each in moved):
         return Proposal(Emission.SKIP, "", reads)
@@ -194,9 +199,11 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     if call not in ctx.plan.wraps:
         return None  # a partial in the place of another's argument, which is written with it
+    if ctx.plan.is_native(call) and is_factory(ctx, call) and is_written_out(ctx, call):
+        return _written_out(call, ctx)
     inner = same_unit_inside(ctx, call)
     if inner is None and context_of(ctx, call) is not None and ctx.plan.emission(call) is Emission.SUPPORT:
-        return None  # it becomes `wrap` of the support module (FM106)
+        return None  # it becomes `wrap` of the support module (FM106), or is the call of a partial of shard_model
     if ctx.plan.emission(call) is Emission.SUPPORT and not contains(ctx, call, first_factory(ctx, call)):
         return None  # it is a partial of one of shard_model
     if ctx.plan.emission(call) is Emission.SKIP:
@@ -205,6 +212,22 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return _collapsed(call, inner, ctx)
     outcome = _rewritten(call, ctx)
     return _refused(outcome) if _is_wrapped_already(call, ctx) else outcome
+
+
+def _written_out(factory: cst.Call, ctx: PlannedContext) -> Fix:
+    line = enclosing(ctx, factory, cst.SimpleStatementLine)
+    assert line is not None
+    message = "the partial goes: each of its calls becomes fully_shard, with what both are given"
+    return rewritten(CODE, ctx, factory, [removal(ctx, line)], message)
+
+
+def _reasons_of_calls(factory: cst.Call, ctx: PlannedContext) -> Iterator[str]:
+    """Why the calls of a partial are not written out."""
+    assignment = ctx.parent(factory)
+    uses = ctx.uses(assignment) if isinstance(assignment, cst.Assign) else ()
+    calls = [call for use in uses if (call := call_by(use, ctx)) in ctx.plan.wraps]
+    own = ctx.plan.wraps[factory].reason
+    yield from (reason for call in calls if call is not None and (reason := ctx.plan.wraps[call].reason) != own)
 
 
 def _is_wrapped_already(call: cst.Call, ctx: Context) -> bool:
@@ -253,7 +276,7 @@ def _refused(outcome: Fix) -> Fix:
 def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     planned = ctx.plan.wraps[call]
     if planned.draft is None:
-        return _through_support(call, ctx, planned.reason)
+        return _through_support(call, ctx, next(_reasons_of_calls(call, ctx), planned.reason))
     made = planned.draft.copy()  # writing it adds imports
     if made.is_context:
         written = context_edits(made, ctx)
@@ -285,11 +308,13 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     """Raises NotStatic when the call cannot be written idiomatically where it stands."""
     if is_factory(ctx, call):
         return draft_factory(ctx, call)
-    if class_given(ctx, call) is not None and not ctx.wrapping.is_in_sight:
+    if class_given(ctx, call) is not None and not (ctx.wrapping.is_in_sight and _is_around_wraps(ctx, call)):
         return draft_context(ctx, call)
     if not is_constructor(ctx, call) and chosen_class(ctx, call) is None:
         raise NotStatic("the constructor is passed on as a value")
     context = context_of(ctx, call)
+    if context is not None and is_factory(ctx, context):
+        context = None
     if context is not None:
         _look_at_context(context, call, ctx)
     made = draft(ctx, call, asked=asked, left=left)
@@ -320,6 +345,11 @@ def _reads(target: str, call: cst.Call, ctx: Context) -> bool:
         for argument in call.args[1:]
         for node in ctx.inside(argument.value)
     )
+
+
+def _is_around_wraps(ctx: Context, context: cst.Call) -> bool:
+    """Whether a `wrap(module)` stands in an `enable_wrap`; where none does, a caller of the program's makes them."""
+    return any(context_of(where, call) is context for where, call in ctx.wrapping.calls(ctx.path))
 
 
 def _look_at_context(context: cst.Call, call: cst.Call, ctx: Context) -> None:

@@ -164,6 +164,8 @@ class Draft:
     """The name of the set of parameters that are ignored, where more than one statement asks for it."""
     ignores: bool = False
     ignores_modules: bool = False
+    ignores_either: bool = False
+    """Whether run time knows whether modules or parameters are ignored."""
     unit_steps: list[str] = field(default_factory=list)
     """Statements before each `fully_shard` call, the root's too; the unit is written `{module}`."""
     draws: bool = False

@@ -41,6 +41,7 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
     wrapper = class_given(ctx, call)
     passed = [argument for argument in passed_arguments(ctx, call) if argument.value is not wrapper]
     _check_names(name for argument in passed if (name := argument_name(argument)))
+    context = context_of(ctx, call)
     found = Spread()
     opened: list[cst.BaseExpression] = []
     for index, argument in enumerate(passed):
@@ -53,8 +54,10 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
                 else:
                     found.add(spread(ctx, call, argument.value))
             except NotStatic:
-                if ctx.fsdp1(call.func) != WRAPPER or is_given_from_outside(ctx, call, argument.value):
-                    raise  # another class may take it, the `with` around it give more, or another program
+                is_last = context is None or argument in context.args  # else it may be told what the context says
+                is_fsdps = ctx.fsdp1(call.func) == WRAPPER or wrapper is not None or context is not None
+                if not is_fsdps or not is_last or is_given_from_outside(ctx, call, argument.value):
+                    raise  # another class may take it, or another program give it
                 opened.append(argument.value)
         elif argument.star and star_of_one(ctx, argument.value) is not None:
             found.values["module"] = argument.value
@@ -70,7 +73,7 @@ def read_arguments(ctx: Context, call: cst.Call, at_run_time: bool = False) -> S
             found.values[POSITIONS[index]] = argument.value
     for value in opened:
         found.add(of_open_dict(ctx, call, value, found.values))
-    if wrapper is not None or context_of(ctx, call) is not None:
+    if wrapper is not None or context is not None:
         found.values.pop("wrapper_cls", None)
     _check_names(found.values)
     found.values = {name: _in_any_case(name, value, ctx) for name, value in found.values.items()}

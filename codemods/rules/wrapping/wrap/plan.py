@@ -10,7 +10,7 @@ from codemods.reading.code.words import is_name
 from codemods.reading.values.defaults import is_never_given_more, is_rest_of, star_of_one
 from codemods.reading.wraps.chosen_class import chosen_class, takes_alone
 from codemods.reading.wraps.manual import arguments as passed_arguments
-from codemods.reading.wraps.manual import class_given, factory_inside, is_only_given_on
+from codemods.reading.wraps.manual import class_given, factory_inside, is_made_each_time, is_only_given_on
 
 from .draft import Draft, Entry, Note, Switch
 from .given import NotFSDP1, read_arguments
@@ -31,7 +31,6 @@ from .places.as_function import (
 from .settings.unpassed import put_defaults
 from .translate import translate
 
-_SAME_EACH_TIME = frozenset({"functools.partial", "torch.cuda.current_device", "torch.device"})
 _SETTINGS = frozenset({"cpu_offload", "mixed_precision"})
 _REST = (
     "`**{rest}`, by which no call of the program passes anything, goes to fully_shard: FSDP1's arguments raise there"
@@ -185,13 +184,6 @@ def _may_be_another(ctx: Context, inside: cst.Call, call: cst.Call) -> bool:
         return False
     given = [argument.value for argument in passed_arguments(ctx, inside)[1:]]
     return any(is_made_each_time(value, ctx) or not ctx.same_meaning(value, call) for value in given)
-
-
-def is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether another call of it could give something else: not a setting, and not a policy that holds no state."""
-    if not isinstance(value, cst.Call) or ctx.fsdp1(value.func) is not None:
-        return False
-    return ctx.dotted(value.func) not in _SAME_EACH_TIME
 
 
 def draft_context(ctx: Context, call: cst.Call) -> Draft:

@@ -199,6 +199,20 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
         draft.keeps.discard(call)  # what reads it reads the same mesh
 
 
+def _from_either(name: str, which: str, ranks: Ranks, group: Ranks, draft: Draft) -> None:
+    """The mesh of a strategy that may be given a mesh, or a group, or neither, as run time knows."""
+    mesh, device = ranks.held(draft, "device_mesh", "fsdp_device_mesh"), device_type(draft)
+    of_mesh, of_group = (draft.imported(SUPPORT, each) for each in ("strategy_mesh", "mesh_of_group"))
+    lines = [
+        f"if {mesh} is not None:",
+        f"    {name} = {of_mesh}({which}, {mesh})",
+        "else:",
+        f"    {name} = {of_group}({which}, {one_group(group, draft)}, {device})",
+    ]
+    draft.before.append("\n".join(lines))
+    draft.mesh, draft.mesh_is_optional, draft.group = name, True, None
+
+
 def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh whose dimensions only run time knows, if there is one."""
     is_as_needed = strategy.names <= HYBRID or is_by_shape(ranks, strategy)
@@ -228,7 +242,8 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
             elif other:
                 arguments += [f"device_type={other}"]
         elif ranks.instead is not None:
-            raise NotStatic("device_mesh or process_group, and a strategy with a mesh of its own")
+            _from_either(name, which, ranks, ranks.instead, draft)
+            return name
         else:
             function = draft.imported(SUPPORT, "strategy_mesh" if "NO_SHARD" in strategy.names else "sharding_mesh")
             arguments += [other] if other and ranks.may_be_none else []

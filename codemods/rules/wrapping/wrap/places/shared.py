@@ -176,7 +176,7 @@ def _takes_out(call: ast.Call) -> bool:
     """`kwargs.pop("policy")`: what an earlier call took out of the dict is not there any more. A look-up, too."""
     if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
         return False
-    return call.func.attr in {"get", "keys", "pop"}
+    return call.func.attr in {"get", "items", "keys", "pop"}
 
 
 def _root(function: ast.expr) -> str:

@@ -6,7 +6,7 @@ out of ignored modules by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -54,12 +54,13 @@ def translate_ignored(
     name, value = given[0], arguments[given[0]]
     if not exists("ignored_params", draft.file.options.torch_version):
         draft.notes.append(Note(f"{name}: fully_shard has ignored_params since torch 2.7"))
-    if len(given) > 1:
-        raise NotStatic(" and ".join(given))
-    if name == "ignored_modules" or not _are_parameters(value, draft):
-        _ignore_modules(_or_none_of(value, draft), _single(value), arguments, draft)
-    else:
+    are_parameters = name != "ignored_modules" and _are_parameters(value, draft)
+    if len(given) > 1 or are_parameters is None:
+        _ignore_either([arguments[each] for each in given], draft)
+    elif are_parameters:
         _ignore(_as_set(value, draft), arguments, draft)
+    else:
+        _ignore_modules(_or_none_of(value, draft), _single(value), arguments, draft)
 
 
 def _is_nothing(value: cst.BaseExpression, draft: Draft) -> bool:
@@ -85,11 +86,31 @@ def _ignore_modules(
 ) -> None:
     """`text` gives the modules; `single` is the only one where it is spelled out."""
     draft.ignores_modules = True
-    _ignore(_parameters_of_modules(text, single, draft, _has_units(arguments, draft)), arguments, draft)
+    is_asked = _has_units(arguments, draft) or "param_init_fn" in draft.present
+    _ignore(_parameters_of_modules(text, single, draft, is_asked), arguments, draft)
+
+
+def _ignore_either(given: Sequence[cst.BaseExpression], draft: Draft) -> None:
+    """What only run time knows to be modules or parameters; of two arguments FSDP1 took one."""
+    draft.ignores = draft.ignores_modules = draft.ignores_either = True
+    texts = [_or_none_of(value, draft) for value in given]
+    is_list = len(given) == 1 and isinstance(given[0], (cst.List, cst.Tuple))
+    one = texts[0] if is_list else f"list({texts[0]})"
+    several = f"[{', '.join(f'*({text})' for text in texts)}]"
+    states = draft.held(one if len(texts) == 1 else several, "states", "fsdp_states")
+    torch_nn, state = draft.imported("torch", "nn"), draft.fresh("state", "ignored_state")
+    loop, child = f"for {state} in {states}", draft.fresh("child", "submodule")
+    tests = [f"if isinstance({state}, {torch_nn}.{kind})" for kind in ("Module", "Parameter")]
+    modules = _set([child, loop, tests[0], f"for {child} in {state}.modules()"], draft)
+    draft.ignored_modules = draft.held(modules, "ignored", "fsdp_ignored")
+    draft.ignored = draft.held(_set([state, loop, tests[1]], draft), "ignored_params", "fsdp_ignored_params")
+    root = draft.fresh("module", "submodule")
+    draft.before.append(f"{draft.ignored} |= {_all('param', root, draft.ignored_modules, 'parameters', draft)}")
+    draft.common_kwargs["ignored_params"] = draft.ignored
 
 
 def _ignore(parameters: str, arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
-    if _has_units(arguments, draft) or "sync_module_states" in arguments:
+    if _has_units(arguments, draft) or "sync_module_states" in draft.given:
         parameters = draft.ignored = draft.held(parameters, "ignored_params", "fsdp_ignored_params")
     draft.ignores = True
     draft.common_kwargs["ignored_params"] = parameters
@@ -115,8 +136,7 @@ def _under_condition(given: Switch, draft: Draft) -> str:
 
 def _of_entry(value: Entry) -> str:
     """The modules that a dict ignores, or none."""
-    may_be_none = value.may_lack or any(origin.is_none for origin in value.values)
-    return f"{value.text} or ()" if may_be_none else value.text
+    return f"{value.text} or ()" if value.may_lack or _may_be_none(value.values) else value.text
 
 
 def _or_none_of(value: cst.BaseExpression, draft: Draft, text: str = "") -> str:
@@ -124,7 +144,15 @@ def _or_none_of(value: cst.BaseExpression, draft: Draft, text: str = "") -> str:
     if not text:
         is_loose = isinstance(value, (cst.IfExp, cst.Lambda)) and not value.lpar
         text = f"({written(draft.file, value, {})})" if is_loose else draft.file.quote(value)
-    return f"{text} or ()" if any(origin.is_none for origin in draft.file.origins(value)) else text
+    return f"{text} or ()" if _may_be_none(draft.file.origins(value)) else text
+
+
+def _may_be_none(origins: Sequence[Origin]) -> bool:
+    """Whether it is None somewhere, or what only run time knows: a parameter, an attribute of one, out of a library."""
+    return any(origin.is_none or not isinstance(origin.node, _MADE) for origin in origins)
+
+
+_MADE = (cst.BaseComp, cst.Call, cst.Dict, cst.List, cst.Set, cst.Tuple)
 
 
 def _single(value: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -133,10 +161,10 @@ def _single(value: cst.BaseExpression) -> cst.BaseExpression | None:
     return elements[0] if len(elements) == 1 and isinstance(elements[0], (cst.Name, cst.Attribute)) else None
 
 
-def _parameters_of_modules(text: str, single: cst.BaseExpression | None, draft: Draft, units: bool) -> str:
-    """The set of their parameters; where there are units, their modules get a name first."""
+def _parameters_of_modules(text: str, single: cst.BaseExpression | None, draft: Draft, is_asked: bool) -> str:
+    """The set of their parameters; where units, or values of units, ask for them, their modules get a name first."""
     root, roots = draft.fresh("module", "submodule"), text
-    if units:
+    if is_asked:
         found = f"set({draft.file.quote(single)}.modules())" if single else _all("child", root, roots, "modules", draft)
         roots = draft.ignored_modules = draft.held(found, "ignored", "fsdp_ignored")
     return (
@@ -146,9 +174,13 @@ def _parameters_of_modules(text: str, single: cst.BaseExpression | None, draft: 
 
 def _all(item: str, root: str, roots: str, method: str, draft: Draft) -> str:
     """What a method of several modules yields, as a set."""
-    loops = [item, f"for {root} in {roots}", f"for {item} in {root}.{method}()"]
-    line = f"{{{' '.join(loops)}}}"
-    return line if len(draft.file.plain(line)) <= _WIDTH else "{\n    " + "\n    ".join(loops) + "\n}"
+    return _set([item, f"for {root} in {roots}", f"for {item} in {root}.{method}()"], draft)
+
+
+def _set(parts: Sequence[str], draft: Draft) -> str:
+    """A set, of which a long one has a line for each part."""
+    line = f"{{{' '.join(parts)}}}"
+    return line if len(draft.file.plain(line)) <= _WIDTH else "{\n    " + "\n    ".join(parts) + "\n}"
 
 
 def _as_set(value: cst.BaseExpression, draft: Draft) -> str:
@@ -163,16 +195,11 @@ def _as_set(value: cst.BaseExpression, draft: Draft) -> str:
     return f"set({draft.file.quote(value)})"
 
 
-def _are_parameters(value: cst.BaseExpression, draft: Draft) -> bool:
-    """Whether `ignored_states` holds parameters, not modules. Raises NotStatic where that is not seen."""
+def _are_parameters(value: cst.BaseExpression, draft: Draft) -> bool | None:
+    """Whether `ignored_states` holds parameters, not modules; None where that is not seen, or there may be none."""
     made = draft.file.origins(value)
-    if any(origin.is_none for origin in made):
-        raise NotStatic("ignored_states may be None")
-    kinds = {_holds_parameters(origin, origin.node) for origin in made}
-    found = kinds.pop()
-    if kinds or found is None:
-        raise NotStatic("ignored_states: modules or parameters")
-    return found
+    kinds = {None if origin.is_none else _holds_parameters(origin, origin.node) for origin in made}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _holds_parameters(origin: Origin, node: cst.CSTNode | None) -> bool | None:

@@ -48,18 +48,24 @@ TAKEN = frozenset({"param_init_fn", "sync_module_states"})
 def meta_of_entry(entries: Mapping[str, Entry], draft: Draft) -> Mapping[str, Entry]:
     """`param_init_fn` that comes out of a dict, and `sync_module_states` beside it; returns the other entries."""
     init, sync = entries["param_init_fn"], entries.get("sync_module_states")
-    if draft.ignores:
-        raise NotStatic("values are given to units on meta, but not to what is ignored")
     if sync is None and "sync_module_states" in draft.given:
         raise NotStatic("param_init_fn comes out of a dict")
     made = [origin for origin in init.values if not origin.is_none]
     if sync is None or not (_make_room(made) and _is_put_beside(init, sync)):
         draft.draws = not _make_room(made)
         draft.keeps.update(origin.node for origin in made if origin.node is not None)
-        draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {init.text})")
+        draft.unit_steps.append(_initialized(init.text, draft))
     if sync is not None and not all(o.is_none or is_named(o, "False") for o in sync.values):
         _sync_units(sync.text, draft)
     return {name: value for name, value in entries.items() if name not in TAKEN}
+
+
+def _initialized(function: str, draft: Draft) -> str:
+    """The call that gives a unit its values; modules that are ignored keep theirs. Raises NotStatic for parameters."""
+    if draft.ignores and (draft.ignores_either or not draft.ignored_modules):
+        raise NotStatic("values are given to units on meta, but not to parameters that are ignored")
+    given = ["{module}", function, *filter(None, [draft.ignored_modules])]
+    return f"{draft.imported(SUPPORT, 'initialize_unit')}({', '.join(given)})"
 
 
 def _is_put_beside(init: Entry, sync: Entry) -> bool:
@@ -87,9 +93,9 @@ def translate_meta(arguments: Mapping[str, cst.BaseExpression], draft: Draft) ->
             said = f"`{text}` is taken to have its values: FSDP1 initialised one on meta"
             draft.notes.append(Note(said, "check proves it"))
         return arguments
-    if draft.ignores:
-        raise NotStatic("values are given to units on meta, but not to what is ignored")
     if init is None:
+        if draft.ignores:
+            raise NotStatic("values are given to units on meta, but not to what is ignored")
         draft.draws = True
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'reset_unit')}({{module}}, {_device(draft)})")
     elif not (_only_makes_room(init, draft) and _is_filled_by_sync(init, arguments, draft) and _goes(init, draft)):
@@ -99,7 +105,7 @@ def translate_meta(arguments: Mapping[str, cst.BaseExpression], draft: Draft) ->
             several = "\n" in draft.file.code(init)
             value = f"(\n    {draft.file.quote_text(*draft.file.span(init))}\n)" if several else text
             text = draft.held(value, "init_fn", "param_init_fn")
-        draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {text})")
+        draft.unit_steps.append(_initialized(text, draft))
     if _is_synced(arguments, draft):
         given = arguments["sync_module_states"]
         _sync_units("" if is_name(given, "True") else truth(given, draft), draft)
@@ -196,7 +202,8 @@ def _sync_units(test: str, draft: Draft) -> None:
         raise NotStatic("sync_module_states over more than one group, of a model on the meta device")
     group = one_group(draft, draft.before) if draft.group else draft.fresh("group", "mesh_group") if draft.mesh else ""
     function = draft.imported(SUPPORT, "broadcast_unit")
-    lines = [f"{function}({', '.join(filter(None, ['{module}', _device(draft), group]))})"]
+    left_out = f"ignored_params={draft.ignored}" if draft.ignores else ""
+    lines = [f"{function}({', '.join(filter(None, ['{module}', _device(draft), group, left_out]))})"]
     if draft.mesh:
         lines = [f"for {group} in {groups_of_mesh(draft, draft.before)}:", f"    {lines[0]}"]
     if test:
