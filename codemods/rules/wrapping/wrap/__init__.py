@@ -169,7 +169,7 @@ def propose(
         return Proposal(Emission.NATIVE, "", reads)  # as its calls are
     moved = relocations(ctx, call, kept)
     if not all(each.is_possible for each in moved):
-        return Proposal(Emission.SKIP, "", reads)
+        return Proposal(Emission.SKIP, "", reads, relocations=moved)
     try:
         made = _draft(ctx, call, asked, left)
     except NotFSDP1 as unknown:
@@ -418,10 +418,11 @@ def _left(call: cst.Call, ctx: PlannedContext) -> Fix:
     unknown = ctx.plan.wraps[call].reason
     if unknown:
         return _unknown(unknown, call, ctx)
-    message = (
-        "constructor call is left as it is, because an optimizer is built before it,"
-        " or something else that holds the parameters"
-    )
+    early = next(each.early for each in ctx.plan.wraps[call].relocations if not each.is_possible)
+    holder = early.holders[0]
+    what = "an optimizer is built before it" if holder.is_optimizer else "something holds the parameters before it"
+    place = f"`{early.file.code(holder.call)}`, {early.file.path.name}:{early.file.position(holder.call)[0]}"
+    message = f"constructor call is left as it is, because {what} ({place})"
     hint = (
         "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
     )
