@@ -10,6 +10,7 @@ import pytest
 
 from fsdp_migrate.verify import CheckRequest
 from fsdp_migrate.verify.kept import Kept, kept_runs
+from fsdp_migrate.verify.records import SCHEMA
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_records_come_back_whole_or_not_at_all(tmp_path: Path) -> None:
     kept, records = Kept(tmp_path / "kept" / "key"), tmp_path / "records"
     records.mkdir()
     assert kept.records("original") is None
-    meta, end = {"kind": "meta", "schema": 2}, {"kind": "end", "reason": "finished"}
+    meta, end = {"kind": "meta", "schema": SCHEMA}, {"kind": "end", "reason": "finished"}
     (records / "rank-00000.jsonl").write_text(json.dumps(meta) + "\n")
     kept.keep("original", records)
     assert kept.records("original") is None

@@ -13,13 +13,13 @@ from fsdp_migrate.verify import CheckRow, Failure, Mark
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.observation import Observation, merge
 from fsdp_migrate.verify.outcome import outcome, worth_a_retry
-from fsdp_migrate.verify.records import RankRecords, RecordsError, read_run
+from fsdp_migrate.verify.records import SCHEMA, RankRecords, RecordsError, read_run
 from fsdp_migrate.verify.resume import held_against, judge, resumed_at
 from fsdp_migrate.verify.saved import SavedFile
 from fsdp_migrate.verify.thresholds import coarsest
 from fsdp_migrate.verify.watch import Watched
 
-META = {"kind": "meta", "schema": 2, "t": 0.0}
+META = {"kind": "meta", "schema": SCHEMA, "t": 0.0}
 ABORTED = "  rank      : 1 (local_rank: 1)\n  exitcode  : -6 (pid: 7)\n"
 DISK_FULL = "  rank      : 1 (local_rank: 1)\n  exitcode  : 74 (pid: 7)\n"
 

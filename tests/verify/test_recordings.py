@@ -11,6 +11,7 @@ import pytest
 from fsdp_migrate.verify import CheckRequest, Failure, Recording, Verdict, compare, record
 from fsdp_migrate.verify.launch import Run, command
 from fsdp_migrate.verify.preflight import Machine, objection
+from fsdp_migrate.verify.records import SCHEMA
 
 BEFORE = Recording("original", ("run", "floor-1"), 2, 6, 6, "cpu", None, ())
 AFTER = replace(BEFORE, side="rewritten", runs=("run",))
@@ -32,7 +33,7 @@ def put(folder: Path, recording: Recording) -> Path:
         (BEFORE, replace(AFTER, wanted=9), "differ in --steps: 6 of the original, 9 of"),
         (BEFORE, replace(AFTER, seed=1), "differ in --seed: None of the original, 1 of"),
         (BEFORE, replace(AFTER, device="cuda"), "differ in the device: cpu of the original, cuda of"),
-        (replace(BEFORE, schema=0), AFTER, "schema 0, this version reads 1"),
+        (replace(BEFORE, schema=0), AFTER, f"schema 0, this version reads {SCHEMA}"),
         (BEFORE, AFTER, "lacks the records of its run"),
     ],
 )
@@ -47,7 +48,7 @@ def test_what_is_no_pair(tmp_path: Path, before: Recording, after: Recording, me
 
 def test_a_folder_without_a_recording(tmp_path: Path) -> None:
     assert "holds no finished recording" in compare(tmp_path, tmp_path).reason
-    (tmp_path / "recording.json").write_text('{"schema": 1, "side": "original"}')
+    (tmp_path / "recording.json").write_text(f'{{"schema": {SCHEMA}, "side": "original"}}')
     assert "holds no finished recording" in compare(tmp_path, tmp_path).reason
 
 
