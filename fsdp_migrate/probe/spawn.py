@@ -80,7 +80,11 @@ def spawned_main() -> tuple[Settings, bool, str]:
 
 
 def prepare_child(settings: Settings) -> None:
-    """Before the program is imported; twice is as good as once."""
+    """Before the program is imported; twice is as good as once.
+
+    What a rank starts is spawned as well: the workers of its DataLoader.
+    """
+    _prepare_main(settings)
     import_from(settings.scratch, settings.trees)
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(settings.processes))
     if settings.redirect:

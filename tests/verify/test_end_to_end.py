@@ -30,7 +30,7 @@ def text_of(report: ParityReport) -> str:
 
 def test_a_program_for_gpus_that_spawns_its_ranks_runs_on_cpus(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    report = run_check(spawned(tmp_path), lambda *progress: told.append(progress))
+    report = run_check(spawned(tmp_path, WORKERS="1"), lambda *progress: told.append(progress))
     assert report.verdict is Verdict.PASS, text_of(report)
     assert any("redirected" in limit for limit in report.limits)
     assert ("original", 6, 6) in told

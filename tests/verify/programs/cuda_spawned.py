@@ -12,9 +12,11 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import CPUOffload, MixedPrecision, fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.utils.data import DataLoader
 
 assert torch.cuda.is_available(), "asked again in each process that is spawned"
 API = json.loads(Path(__file__).with_name("options.json").read_text())["api"]
+WORKERS = int(os.environ.get("WORKERS", "0"))
 SEEDED, SYNC = "UNSEEDED" not in os.environ, "UNSYNCED" not in os.environ
 
 
@@ -48,9 +50,11 @@ def worker(rank: int, world: int) -> None:
     stream = torch.cuda.Stream()
     generator = torch.Generator().manual_seed(rank)
     total = torch.zeros(1, device=f"cuda:{rank}")
-    for _ in range(12):
+    data = [torch.randn(4, 8, generator=generator) for _ in range(12)]
+    batches = DataLoader(data, batch_size=None, num_workers=WORKERS)  # spawned as the rank was, each runs this file
+    for batch in batches:
         with torch.cuda.stream(stream):
-            x = torch.randn(4, 8, generator=generator).pin_memory().cuda(non_blocking=True)
+            x = batch.pin_memory().cuda(non_blocking=True)
         torch.cuda.current_stream().wait_stream(stream)
         loss = model(x).pow(2).mean()
         loss.backward()
