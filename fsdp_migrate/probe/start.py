@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from fsdp_migrate.probe.float8 import local_part
 from fsdp_migrate.probe.names import clean, join
@@ -45,7 +46,13 @@ class Start:
         """
         digests: list[tuple[str, float | None]] = []
         seen: set[int] = set()
+        wrappers = [each for each in module.modules() if isinstance(each, FullyShardedDataParallel)]
+        wrapped = {
+            id(each) for wrapper in wrappers for each in wrapper.modules()
+        }  # shards already, unlike on each rank
         for prefix, owner in module.named_modules():
+            if id(owner) in wrapped:
+                continue
             for name, param in owner._parameters.items():
                 if type(param) is nn.Parameter and id(param) not in seen:
                     seen.add(id(param))

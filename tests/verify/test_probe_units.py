@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from fsdp_migrate.probe.layout import GlobalIndex, contiguous
 from fsdp_migrate.probe.names import clean
 from fsdp_migrate.probe.optimizers import hyper_parameters, moves_without_gradient, state_bytes
 from fsdp_migrate.probe.settings import parse
 from fsdp_migrate.probe.sketch import WIDTH, sketch
-from fsdp_migrate.probe.start import one_ulp, perturb
+from fsdp_migrate.probe.start import Start, one_ulp, perturb
 from fsdp_migrate.probe.transplant import load_weights, save_weights
 from fsdp_migrate.probe.units import fsdp2_names, module_names
 from fsdp_migrate.probe.views import Piece
+from fsdp_migrate.probe.writer import RecordWriter
 
 
 def piece(values: torch.Tensor, index: GlobalIndex, numel: int) -> Piece:
@@ -59,6 +63,20 @@ def test_sketches_of_pieces_add_up_whatever_the_layout() -> None:
     ]
     for parts in (rows, columns):
         assert [sum(values) for values in zip(*parts, strict=True)] == pytest.approx(expected)
+
+
+def test_what_is_sharded_already_is_not_handed_over_again() -> None:
+    """FSDP1 around a part that it wrapped before: with `use_orig_params`, its parameters are this rank's shards."""
+    written: list[str] = []
+    writer = SimpleNamespace(write=lambda kind, **record: written.extend(name for name, _ in record["digests"]))
+    part = FullyShardedDataParallel.__new__(FullyShardedDataParallel)
+    nn.Module.__init__(part)
+    part._modules["_fsdp_wrapped_module"] = nn.Linear(2, 2)
+    model = nn.ModuleDict({"part": part, "head": nn.Linear(2, 2)})
+    Start(parse(["--out", "x", "--max-steps", "1", "train.py"])[0], 0, 2, cast(RecordWriter, writer)).handed_over(
+        model, "FSDP1"
+    )
+    assert written == ["head.weight", "head.bias"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
